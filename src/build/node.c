@@ -275,10 +275,11 @@ static bool agree(const neap_op *op, const neap_attr_value *attrs, const neap_no
 
 /* The bytes of a stash mean something to one pair of kernels on one x only, and no shape says so.
  * Input i, which the record declares to be a stash, must be one that the node's forward wrote, with
- * the attributes and the x that this op has too; or, without a forward, a blob that is no stash:
+ * the attributes and the x that this op has too, as what comes out of a backward, or as what goes
+ * in where the forward's way is gone again; or, without a forward, a blob that is no stash:
  * then kernels see no pair and check its bytes themselves. */
 static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec, int i,
-                               const neap_type *dx, neap_error *error) {
+                               const neap_type *out, neap_error *error) {
   const neap_graph *graph = b->graph;
   const neap_value *value = &graph->value[spec->in[i]];
   const char *name = neap_op_input(spec->op, i)->name;
@@ -288,9 +289,10 @@ static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec
     return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name,
                      value->name);
   const neap_node *forward = &graph->node[b->forward];
-  if (neap_type_equal(dx, &graph->value[forward->in[0]].type) &&
-      agree(spec->op, spec->attrs, forward))
-    return NEAP_OK;
+  const neap_type *x = &graph->value[forward->in[0]].type;
+  const neap_type *y = &graph->value[forward->out[0]].type;
+  bool again = neap_type_equal(&graph->value[spec->in[0]].type, x) && neap_type_equal(out, y);
+  if ((again || neap_type_equal(out, x)) && agree(spec->op, spec->attrs, forward)) return NEAP_OK;
   return neap_fail(error, NEAP_GRAPH,
                    "%s was written by %s \"%s\", which has other attributes or another shape", name,
                    forward->op->name, forward->name);
@@ -336,7 +338,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
   NEAP_TRY(neap_infer_types(&infer, error));
   /* Behind infer, which has said how many results there are. */
   NEAP_TRY(build_late(&context, in, *out, error));
-  /* Stashes are checked by the type of dx, which only infer knows. */
+  /* Stashes are checked by the type of what comes out, which only infer knows. */
   for (int i = 0; i < spec->n_in; i++) {
     if (spec->in[i] < 0) continue;
     const neap_arg *arg = neap_op_input(spec->op, i);

@@ -20,6 +20,7 @@
  * does it.
  */
 #include "math/vec.h"
+#include "ops/by_cast.h"
 #include "ops/rows.h"
 
 #include <string.h>
@@ -191,6 +192,10 @@ const neap_op neap_op_LRNGrad = {
   .n_inplace = 2,
   .infer = infer,
   .cost = cost,
+  .formula =
+    "s = bias + alpha * ChannelMean(x * x, size = size); r = Pow(s, -beta);"
+    "t = ChannelMean(dy * x * r / s, size = size, turned = 1);"
+    "dx = dy * r - 2 * alpha * beta * x * t",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
@@ -200,4 +205,62 @@ const neap_op neap_op_LRNGrad = {
   .cases =
     "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "
     "beta=0.6} }",
+};
+
+/* ---- the window alone, for the gradient of the gradient -------------------------------------- */
+
+enum { TURNED = SIZE + 1 };
+
+typedef struct mean_job {
+  int64_t n_channel, n_space, before, after;
+  double share;
+  const void *x;
+  void *y;
+} mean_job;
+
+#define NEAP_BODY "ops/channel_mean_body.h"
+#include "math/each_float.h"
+
+/* An even size has its extra channel after c; turned, before it. */
+static void run_mean(const neap_call *call) {
+  const neap_type *x = &call->in[0].type;
+  int64_t size = call->attrs[SIZE].i;
+  mean_job k = {.n_channel = x->shape.dim[1],
+                .n_space = neap_shape_span(&x->shape, 2, x->shape.n_dim),
+                .before = (size - 1) / 2,
+                .after = size / 2,
+                .share = 1 / (double)size,
+                .x = call->in[0].data,
+                .y = call->out[0].data};
+  if (call->attrs[TURNED].i != 0) {
+    k.before = size / 2;
+    k.after = (size - 1) / 2;
+  }
+  int64_t work = NEAP_MAX(k.n_space * NEAP_MIN(size, k.n_channel), 1);
+  neap_parallel_for(x->shape.dim[0] * k.n_channel, NEAP_MAX(NEAP_GRAIN / work, 1), call->n_thread,
+                    x->dtype == NEAP_DTYPE_F64 ? channel_mean_f64 : channel_mean_f32, &k);
+}
+
+const neap_op neap_op_ChannelMean = {
+  .name = "ChannelMean",
+  .summary = "The mean over a window of neighbouring channels; those that there are not are 0.",
+  .math = "y_c = 1 / size * sum of x_k, k = c - (size-1)/2 .. c + size/2",
+  .internal = true,
+  .inputs = {{"x", "(N,C,...)"}},
+  .outputs = {{"y", "shape of x"}},
+  .attrs = {[SIZE] = {"size", "channels in a window", NEAP_ATTR_INT, .value = {.i = 5}, .least = 1,
+                      .most = 1024},
+            [TURNED] = {"turned", "the sums over the windows that hold c", NEAP_ATTR_BOOL}},
+  .infer = infer,
+  .cost = cost,
+  .grad_formula =
+    "d.x = turned ? ChannelMean(d.y, size = size) : ChannelMean(d.y, size = size, turned = 1)",
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_mean},
+      NEAP_BY_CAST(0, true),
+      {0}},
+  .cases =
+    "{ {x={2,7,3}, size=4}, {x={2,3,2,2}, size=9, turned=true}, {x={2,5}, size=1}, "
+    "{x={0,3,2}} }",
 };

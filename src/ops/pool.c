@@ -13,13 +13,12 @@
  * of it is rounded once when it is stored (ops/rows.h).
  */
 #include "math/vec.h"
-#include "ops/rows.h"
-#include "ops/window.h"
+#include "ops/pool.h"
 
 #include <float.h>
 #include <string.h>
 
-enum { CEIL = NEAP_WINDOW_N_ATTR, COUNT_PAD, SHAPE };
+enum { CEIL = NEAP_POOL_CEIL, COUNT_PAD = NEAP_POOL_N_ATTR, SHAPE };
 
 extern const neap_op neap_op_MaxPool, neap_op_MaxPoolGrad;
 extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_GlobalAveragePool,
@@ -31,7 +30,7 @@ extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_Globa
 static size_t index_bytes(const neap_window *w) { return w->n_kernel <= 256 ? 1 : 4; }
 
 /* x (N,C,spatial) and the window give y; a stash, where asked for, is only named here. */
-static neap_status infer_pool(neap_infer *c, neap_error *error) {
+neap_status neap_pool_infer(neap_infer *c, neap_error *error) {
   neap_window w;
   NEAP_TRY(neap_window_infer(c, NULL, c->attrs[CEIL].i != 0, &w, error));
   c->out[0] = (neap_type){c->in[0].dtype, neap_window_shape(&w, w.channels)};
@@ -41,53 +40,93 @@ static neap_status infer_pool(neap_infer *c, neap_error *error) {
 }
 
 /* Spatial dimensions become 1. An empty one is an error: there is no mean of nothing. */
-static neap_status infer_global(neap_infer *c, neap_error *error) {
+neap_status neap_pool_infer_global(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   char text[NEAP_SHAPE_TEXT];
   c->out[0] = c->in[0];
   for (int i = 2; i < c->in[0].shape.n_dim; i++) {
     if (c->in[0].shape.dim[i] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
-                             "x expects at least one element to average, got %s",
+                             "x expects at least one element to pool, got %s",
                              neap_shape_text(&c->in[0].shape, text));
     c->out[0].shape.dim[i] = 1;
   }
+  if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   return NEAP_OK;
 }
 
 /* The forward, asked again about x, says what dy must be. The bytes of a stash are known to the
  * choice alone. */
-static neap_status infer_grad(neap_infer *c, neap_error *error) {
+neap_status neap_pool_infer_grad(neap_infer *c, const neap_op *forward, neap_error *error) {
   neap_type x, y = {0};
   NEAP_TRY(neap_infer_attr_type(c, neap_op_attr_index(c->op, "shape"), &x, error));
-  bool global = c->op == &neap_op_GlobalAveragePoolGrad, max = c->op == &neap_op_MaxPoolGrad;
-  const neap_op *forward = global ? &neap_op_GlobalAveragePool
-                           : max  ? &neap_op_MaxPool
-                                  : &neap_op_AveragePool;
   NEAP_TRY(neap_infer_forward(c, forward, 1, &x, 1, &y, error));
   NEAP_TRY(neap_infer_expect(c, 0, &y, error));
   c->out[0] = x;
   return NEAP_OK;
 }
 
-/* One comparison or addition per element of each window. */
-static void cost_pool(const neap_infer *c, neap_cost *cost) {
-  neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
-  cost->flops = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
+static neap_status infer_max_grad(neap_infer *c, neap_error *error) {
+  return neap_pool_infer_grad(c, &neap_op_MaxPool, error);
+}
+static neap_status infer_average_grad(neap_infer *c, neap_error *error) {
+  return neap_pool_infer_grad(c, &neap_op_AveragePool, error);
+}
+static neap_status infer_global_grad(neap_infer *c, neap_error *error) {
+  return neap_pool_infer_grad(c, &neap_op_GlobalAveragePool, error);
 }
 
-static void cost_global(const neap_infer *c, neap_cost *cost) {
-  cost->flops = (double)neap_shape_elems(&c->in[0].shape);
+/* Here x is at hand, and is the shape that the attribute says. */
+neap_status neap_pool_infer_take(neap_infer *c, const neap_op *forward, neap_error *error) {
+  neap_type x;
+  NEAP_TRY(neap_infer_attr_type(c, neap_op_attr_index(c->op, "shape"), &x, error));
+  NEAP_TRY(neap_infer_expect(c, 0, &x, error));
+  return neap_infer_forward(c, forward, 1, &x, 1, c->out, error);
+}
+
+static neap_status infer_max_take(neap_infer *c, neap_error *error) {
+  return neap_pool_infer_take(c, &neap_op_MaxPool, error);
+}
+
+/* Windows that follow from the sizes of x and y, which lie side by side, or meet in one element:
+ * the largest has at most ceil(in / out) + 1 of them. Where y has one element it is x. */
+static neap_window adaptive_window(const neap_shape *x, const neap_shape *y) {
+  static const neap_attr_value none[NEAP_WINDOW_N_ATTR];
+  neap_window w = neap_window_of(none, x, y, x->dim + 2);
+  w.adaptive = true;
+  w.n_kernel = 1;
+  for (int d = 0; d < 3; d++) {
+    w.kernel[d] = NEAP_MIN((w.in[d] + w.out[d] - 1) / NEAP_MAX(w.out[d], 1) + 1, w.in[d]);
+    w.n_kernel *= w.kernel[d];
+  }
+  return w;
+}
+
+/* Of any pool and any backward: what has no `kernel` is global, or adapts to the size of y. */
+static neap_window window_for(const neap_op *op, const neap_attr_value *attrs, const neap_shape *x,
+                              const neap_shape *y) {
+  if (op->attrs[NEAP_WINDOW_KERNEL].name != NULL &&
+      strcmp(op->attrs[NEAP_WINDOW_KERNEL].name, "kernel") == 0)
+    return neap_window_of(attrs, x, y, NULL);
+  return adaptive_window(x, y);
+}
+
+/* One comparison or addition per element of each window. */
+void neap_pool_cost(const neap_infer *c, neap_cost *cost) {
+  neap_window w = window_for(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
+  cost->flops = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
 }
 
 /* ---- plain loops ----------------------------------------------------------------------------- */
 
 typedef struct job {
   neap_window w;
-  bool count_pad;
+  bool count_pad, sum; /* an average divides by padding too; by nothing */
+  double p;            /* LpPool's */
   const neap_operand *in;
   const neap_operand *out;
-  void *index; /* u8 or i32 by index_bytes; NULL when nobody reads it */
+  void *index;       /* u8 or i32 by index_bytes; NULL when nobody reads it */
+  int64_t *position; /* in x, of the winner; NULL when nobody asks */
 } job;
 
 static int64_t get_index(const job *j, int64_t at) {
@@ -119,6 +158,13 @@ static inline int64_t taps_before(const neap_window *w, int d, int64_t start, in
 
 /* Dimension d of a spot whose output is known. */
 static inline void spot_find(const neap_window *w, spot *s, int d) {
+  if (w->adaptive) {
+    /* From floor(o in / out) to ceil((o + 1) in / out): no larger than two of 2^31. */
+    s->start[d] = s->o[d] * w->in[d] / w->out[d];
+    s->from[d] = 0;
+    s->to[d] = ((s->o[d] + 1) * w->in[d] + w->out[d] - 1) / w->out[d] - s->start[d];
+    return;
+  }
   const int64_t start = s->o[d] * w->stride[d] - w->begin[d], step = w->dilation[d];
   s->start[d] = start;
   s->from[d] = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
@@ -163,6 +209,7 @@ static inline bool spot_has(const neap_window *w, const spot *s, int64_t tap, in
  * behind the padding never does. */
 static inline double divisor(const job *j, const spot *s) {
   const neap_window *w = &j->w;
+  if (j->sum) return 1;
   double n = 1;
   for (int d = 0; d < 3; d++) {
     int64_t many = j->count_pad ? taps_before(w, d, s->start[d], w->in[d] + w->end[d])
@@ -175,25 +222,6 @@ static inline double divisor(const job *j, const spot *s) {
 #define NEAP_BODY "ops/pool_body.h"
 #include "math/each_float.h"
 
-/* `in` is x or dy, `out` y or dx. */
-static job job_of(const neap_call *call, const neap_window *w) {
-  return (job){.w = *w, .in = &call->in[0], .out = &call->out[0]};
-}
-
-/* The window of a forward, and of a backward, whose output is like x. */
-static neap_window window_of(const neap_call *call) {
-  return neap_window_of(call->attrs, &call->in[0].type.shape, &call->out[0].type.shape, NULL);
-}
-static neap_window window_of_grad(const neap_call *call) {
-  return neap_window_of(call->attrs, &call->out[0].type.shape, &call->in[0].type.shape, NULL);
-}
-
-/* A window as large as x. */
-static neap_window global_window(const neap_shape *x, const neap_shape *y) {
-  static const neap_attr_value none[NEAP_WINDOW_N_ATTR];
-  return neap_window_of(none, x, y, x->dim + 2);
-}
-
 /* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
 static void run_planes(const neap_call *call, job *j, neap_rows_body f32, neap_rows_body f64) {
   const neap_dtype dtype = j->in->type.dtype;
@@ -202,49 +230,74 @@ static void run_planes(const neap_call *call, job *j, neap_rows_body f32, neap_r
                 NEAP_MAX(1, NEAP_GRAIN / work), dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
 }
 
-static void run_max(const neap_call *call) {
-  const neap_window w = window_of(call);
-  job j = job_of(call, &w);
+/* A job of which x is the input, or, in a backward, the output. */
+static job job_of(const neap_call *call, bool backward) {
+  const neap_operand *x = backward ? &call->out[0] : &call->in[0],
+                     *y = backward ? &call->in[0] : &call->out[0];
+  job j = {.w = window_for(call->op, call->attrs, &x->type.shape, &y->type.shape),
+           .in = &call->in[0],
+           .out = &call->out[0]};
+  int count_pad = neap_op_attr_index(call->op, "count_include_pad"),
+      p = neap_op_attr_index(call->op, "p");
+  j.count_pad = count_pad >= 0 && call->attrs[count_pad].i != 0;
+  j.p = p >= 0 ? (double)call->attrs[p].i : 1;
+  return j;
+}
+
+void neap_pool_run_max(const neap_call *call) {
+  job j = job_of(call, false);
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
   run_planes(call, &j, max_f32, max_f64);
 }
 
-static void run_max_grad(const neap_call *call) {
-  const neap_window w = window_of_grad(call);
-  job j = job_of(call, &w);
+void neap_pool_run_max_indices(const neap_call *call) {
+  job j = job_of(call, false);
+  j.position = call->out[1].data;
+  run_planes(call, &j, max_f32, max_f64);
+}
+
+void neap_pool_run_max_grad(const neap_call *call) {
+  job j = job_of(call, true);
   j.index = call->in[1].data;
   run_planes(call, &j, max_grad_f32, max_grad_f64);
 }
 
-static void run_average(const neap_call *call) {
-  const neap_window w = window_of(call);
-  job j = job_of(call, &w);
-  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+void neap_pool_run_max_take(const neap_call *call) {
+  job j = job_of(call, false);
+  j.index = call->in[1].data;
+  run_planes(call, &j, max_take_f32, max_take_f64);
+}
+
+void neap_pool_run_average(const neap_call *call) {
+  job j = job_of(call, false);
   run_planes(call, &j, average_f32, average_f64);
 }
 
-static void run_average_grad(const neap_call *call) {
-  const neap_window w = window_of_grad(call);
-  job j = job_of(call, &w);
-  j.count_pad = call->attrs[COUNT_PAD].i != 0;
+void neap_pool_run_average_grad(const neap_call *call) {
+  job j = job_of(call, true);
   run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
 
-static void run_global(const neap_call *call) {
-  const neap_window w = global_window(&call->in[0].type.shape, &call->out[0].type.shape);
-  job j = job_of(call, &w);
+void neap_pool_run_sum(const neap_call *call) {
+  job j = job_of(call, false);
+  j.sum = true;
   run_planes(call, &j, average_f32, average_f64);
 }
 
-static void run_global_grad(const neap_call *call) {
-  const neap_window w = global_window(&call->out[0].type.shape, &call->in[0].type.shape);
-  job j = job_of(call, &w);
+void neap_pool_run_sum_grad(const neap_call *call) {
+  job j = job_of(call, true);
+  j.sum = true;
   run_planes(call, &j, average_grad_f32, average_grad_f64);
+}
+
+void neap_pool_run_lp(const neap_call *call) {
+  job j = job_of(call, false);
+  run_planes(call, &j, lp_f32, lp_f64);
 }
 
 /* For halves, a plane of x and one of y for each thread. Of x and y only sizes matter here, and
  * there are as many elements in a plane of dy as in one of y. */
-static bool choose_planes(neap_choose *c) {
+bool neap_pool_choose(neap_choose *c) {
   const neap_shape *x = &c->in[0].shape, *y = &c->out[0].shape;
   int64_t n_plane = neap_count_mul(x->dim[0], x->dim[1]),
           elems = neap_count_add(neap_shape_span(x, 2, x->n_dim), neap_shape_span(y, 2, y->n_dim));
@@ -254,17 +307,17 @@ static bool choose_planes(neap_choose *c) {
 }
 
 /* The stash: one index for each output, only where the backward or a reader asks for it. */
-static bool choose_max(neap_choose *c) {
-  neap_window w = neap_window_of(c->attrs, &c->in[0].shape, &c->out[0].shape, NULL);
+bool neap_pool_choose_max(neap_choose *c) {
+  neap_window w = window_for(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
   if (c->n_out > 1)
     c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
-  return choose_planes(c);
+  return neap_pool_choose(c);
 }
 
 /* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so
  * one of unknown origin is not taken. */
-static bool choose_max_grad(neap_choose *c) {
-  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF && choose_planes(c);
+bool neap_pool_choose_max_grad(neap_choose *c) {
+  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF && neap_pool_choose(c);
 }
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
@@ -276,7 +329,7 @@ static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
   const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape,
                    *y = backward ? &c->in[0].shape : &c->out[0].shape;
   bool global = op == &neap_op_GlobalAveragePool || op == &neap_op_GlobalAveragePoolGrad;
-  neap_window w = global ? global_window(x, y) : neap_window_of(attrs, x, y, NULL);
+  neap_window w = window_for(op, attrs, x, y);
   neap_window_to_case(c, &w);
   c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
   c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
@@ -293,10 +346,9 @@ enum { MOST_AVERAGED = 1024 };
 
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL);
-  bool global = choose->op == &neap_op_GlobalAveragePool,
-       average = global || choose->op == &neap_op_AveragePool;
+  bool average = choose->op == &neap_op_GlobalAveragePool || choose->op == &neap_op_AveragePool;
   const neap_shape *x = &choose->in[0].shape, *y = &choose->out[0].shape;
-  neap_window w = global ? global_window(x, y) : neap_window_of(choose->attrs, x, y, NULL);
+  neap_window w = window_for(choose->op, choose->attrs, x, y);
   if (average && w.n_kernel > MOST_AVERAGED) return false;
   return describe(&c, choose->op, choose->attrs) && neap_dnnl_choose(choose, &c);
 }
@@ -361,6 +413,17 @@ static void pool_again(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* x and y of a call; the index is left to the caller. */
+static again again_of(const neap_call *call) {
+  const neap_operand *x = &call->in[0], *y = &call->out[0];
+  again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL),
+             .x = x->data,
+             .y = y->data};
+  j.side_x = neap_window_side_by_side(&x->layout, &x->type.shape);
+  j.side_y = neap_window_side_by_side(&y->layout, &y->type.shape);
+  return j;
+}
+
 /* The price of ordinary numbers is one more read of x. */
 static void run_dnnl_max(const neap_call *call) {
   neap_dnnl_run(call);
@@ -368,11 +431,7 @@ static void run_dnnl_max(const neap_call *call) {
   look l = {.x = x->data};
   neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
   if (!l.found) return;
-  again j = {.w = neap_window_of(call->attrs, &x->type.shape, &y->type.shape, NULL),
-             .x = x->data,
-             .y = y->data};
-  j.side_x = neap_window_side_by_side(&x->layout, &x->type.shape),
-  j.side_y = neap_window_side_by_side(&y->layout, &y->type.shape);
+  again j = again_of(call);
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
   j.index_bytes = call->choice->stash_bytes / (size_t)neap_operand_lanes(y);
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, pool_again, &j);
@@ -406,6 +465,46 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_POOL_GRAD);
   describe(&c, bind->op, bind->attrs);
   return neap_dnnl_bind(bind, &c, kernel, error);
+}
+
+/* ---- what oneDNN's workspace says of another x ----------------------------------------------- */
+
+/* Numbers of taps lie there as y does: run_dnnl_max writes them too. `algorithm`: bytes of each. */
+static bool choose_dnnl_take(neap_choose *choose) {
+  const neap_choice *pair = choose->pair;
+  if (pair == NULL || pair->engine != NEAP_ENGINE_DNNL) return false;
+  size_t lanes = neap_layout_bytes(&choose->out[0], &pair->out[0]) / sizeof(float);
+  if (lanes == 0) return false;
+  choose->choice->in[0] = pair->in[0];
+  choose->choice->out[0] = pair->out[0];
+  choose->choice->algorithm = (int)(pair->stash_bytes / lanes);
+  return choose->choice->algorithm == 1 || choose->choice->algorithm == 4;
+}
+
+static void take_again(void *context, int64_t begin, int64_t end) {
+  const again *j = context;
+  const neap_window *w = &j->w;
+  for (int64_t p = begin; p < end; p++) {
+    const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
+    int64_t y = plane_at(w, p, w->n_out, j->side_y), at;
+    spot s = spot_first(w);
+    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, spot_next(w, &s)) {
+      const int64_t tap =
+        j->index_bytes == 1 ? ((const uint8_t *)j->index)[y] : ((const int32_t *)j->index)[y];
+      j->y[y] = spot_has(w, &s, tap, &at) ? x[at * j->side_x] : 0;
+    }
+  }
+}
+
+static void run_dnnl_take(const neap_call *call) {
+  const neap_operand *x = &call->in[0], *y = &call->out[0];
+  again j = again_of(call);
+  j.index = call->in[1].data;
+  j.index_bytes = (size_t)call->choice->algorithm;
+  /* The lanes behind the last channel are zeros, and no plane of them is walked. */
+  if (x->type.shape.dim[1] % j.side_y != 0)
+    neap_clear_bytes(y->data, (size_t)neap_operand_lanes(y) * sizeof(float));
+  neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, take_again, &j);
 }
 
 #define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                               \
@@ -445,14 +544,9 @@ static neap_status grad_global(neap_grad *g, neap_error *error) {
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-#define POOL_ATTRS                                                                   \
-  NEAP_WINDOW_ATTRS("size of the window, one for all dimensions or one each", true), \
-    [CEIL] = {"ceil_mode", "a last window that overhangs counts too", NEAP_ATTR_BOOL}
 #define COUNT_PAD_ATTR                                                                 \
   [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, \
                  .value = {.i = 1}}
-#define SHAPE_ATTR \
-  { "shape", "of x", NEAP_ATTR_INTS, .required = true }
 
 const neap_op neap_op_MaxPool = {
   .name = "MaxPool",
@@ -463,9 +557,9 @@ const neap_op neap_op_MaxPool = {
   .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
   .outputs = {{"y", "(N,C,OH,OW)"},
               {"stash", "which element won", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
-  .attrs = {POOL_ATTRS},
-  .infer = infer_pool,
-  .cost = cost_pool,
+  .attrs = {NEAP_POOL_ATTRS},
+  .infer = neap_pool_infer,
+  .cost = neap_pool_cost,
   .grad = grad_max,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
@@ -473,8 +567,8 @@ const neap_op neap_op_MaxPool = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_max,
-                                    .run = run_max},
+                                    .choose = neap_pool_choose_max,
+                                    .run = neap_pool_run_max},
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
@@ -492,14 +586,39 @@ const neap_op neap_op_MaxPoolGrad = {
   .internal = true,
   .inputs = {{"dy", "(N,C,OH,OW)"}, {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
   .outputs = {{"dx", "shape of x"}},
-  .attrs = {POOL_ATTRS, [CEIL + 1] = SHAPE_ATTR},
-  .infer = infer_grad,
+  .attrs = {NEAP_POOL_ATTRS, [CEIL + 1] = NEAP_POOL_SHAPE_ATTR},
+  .infer = infer_max_grad,
+  .grad_formula = "d.dy = MaxPoolTake(d.dx, stash, ..)",
   .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_max_grad,
-                                    .run = run_max_grad},
+                                    .choose = neap_pool_choose_max_grad,
+                                    .run = neap_pool_run_max_grad},
+                                   {0}},
+};
+
+const neap_op neap_op_MaxPoolTake = {
+  .name = "MaxPoolTake",
+  .summary = "The elements of x at the places where a MaxPool found its largest.",
+  .math = "y[p] = x[i], i the element that won window p of the forward",
+  .internal = true,
+  .inputs = {{"x", "shape of the forward's x"},
+             {"stash", "of the forward", NEAP_BIT(U8), NEAP_ARG_STASH}},
+  .outputs = {{"y", "(N,C,OH,OW)"}},
+  .attrs = {NEAP_POOL_ATTRS, [CEIL + 1] = NEAP_POOL_SHAPE_ATTR},
+  .infer = infer_max_take,
+  .grad_formula = "d.x = MaxPoolGrad(d.y, stash, ..)",
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .any_team = true,
+                                    .choose = choose_dnnl_take,
+                                    .run = run_dnnl_take},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_FLOATS,
+                                    .any_team = true,
+                                    .choose = neap_pool_choose_max_grad,
+                                    .run = neap_pool_run_max_take},
                                    {0}},
 };
 
@@ -511,9 +630,9 @@ const neap_op neap_op_AveragePool = {
   .source = "ONNX AveragePool-19",
   .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
   .outputs = {{"y", "(N,C,OH,OW)"}},
-  .attrs = {POOL_ATTRS, COUNT_PAD_ATTR},
-  .infer = infer_pool,
-  .cost = cost_pool,
+  .attrs = {NEAP_POOL_ATTRS, COUNT_PAD_ATTR},
+  .infer = neap_pool_infer,
+  .cost = neap_pool_cost,
   .grad = grad_average,
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
@@ -521,8 +640,8 @@ const neap_op neap_op_AveragePool = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_planes,
-                                    .run = run_average},
+                                    .choose = neap_pool_choose,
+                                    .run = neap_pool_run_average},
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,20,7,8}, kernel={3}, stride={2}, pad={1}}, {x={2,4,7,7}, "
@@ -539,15 +658,15 @@ const neap_op neap_op_AveragePoolGrad = {
   .internal = true,
   .inputs = {{"dy", "(N,C,OH,OW)"}},
   .outputs = {{"dx", "shape of x"}},
-  .attrs = {POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = SHAPE_ATTR},
-  .infer = infer_grad,
+  .attrs = {NEAP_POOL_ATTRS, COUNT_PAD_ATTR, [SHAPE] = NEAP_POOL_SHAPE_ATTR},
+  .infer = infer_average_grad,
   .grad_formula = "d.dy = AveragePool(d.dx, ..)",
   .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_planes,
-                                    .run = run_average_grad},
+                                    .choose = neap_pool_choose,
+                                    .run = neap_pool_run_average_grad},
                                    {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
@@ -560,8 +679,8 @@ const neap_op neap_op_GlobalAveragePool = {
   .source = "ONNX GlobalAveragePool-1; Lin, Chen and Yan, arXiv 1312.4400",
   .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
   .outputs = {{"y", "(N,C,1,1)"}},
-  .infer = infer_global,
-  .cost = cost_global,
+  .infer = neap_pool_infer_global,
+  .cost = neap_pool_cost,
   .grad = grad_global,
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_RUNS,
@@ -569,8 +688,8 @@ const neap_op neap_op_GlobalAveragePool = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_planes,
-                                    .run = run_global},
+                                    .choose = neap_pool_choose,
+                                    .run = neap_pool_run_average},
                                    {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
   .long_cases = "{ {x={1,16,512,512}} }",
@@ -583,15 +702,15 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
   .internal = true,
   .inputs = {{"dy", "(N,C,1,1)"}},
   .outputs = {{"dx", "shape of x"}},
-  .attrs = {SHAPE_ATTR},
-  .infer = infer_grad,
+  .attrs = {NEAP_POOL_SHAPE_ATTR},
+  .infer = infer_global_grad,
   .grad_formula = "d.dy = GlobalAveragePool(d.dx)",
   .kernels = (const neap_kernel[]){DNNL_KERNEL(_grad),
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = choose_planes,
-                                    .run = run_global_grad},
+                                    .choose = neap_pool_choose,
+                                    .run = neap_pool_run_average_grad},
                                    {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",
 };

@@ -72,7 +72,27 @@ static void OF(max)(void *context, int64_t begin, int64_t end, float *tile) {
     for (int64_t i = 0; i < w->n_out; i++, spot_next(w, &s)) {
       out[i] = OF(window_max)(w, in, 1, &s, &won);
       set_index(j, p * w->n_out + i, won);
+      if (j->position != NULL) {
+        int64_t at;
+        bool has = spot_has(w, &s, won, &at);
+        j->position[p * w->n_out + i] = has ? p * w->n_in + at : -1;
+      }
     }
+    OF(plane_store)(j, p, w->n_out, out);
+  }
+}
+
+/* The elements that won, of another x: 0 for a window of padding alone. */
+static void OF(max_take)(void *context, int64_t begin, int64_t end, float *tile) {
+  const job *j = context;
+  const neap_window *w = &j->w;
+  for (int64_t p = begin; p < end; p++) {
+    const T *in = OF(plane_in)(j, p, w->n_in, tile);
+    T *out = OF(plane_out)(j, p, w->n_in, w->n_out, tile);
+    spot s = spot_first(w);
+    int64_t at;
+    for (int64_t i = 0; i < w->n_out; i++, spot_next(w, &s))
+      out[i] = spot_has(w, &s, get_index(j, p * w->n_out + i), &at) ? in[at] : 0;
     OF(plane_store)(j, p, w->n_out, out);
   }
 }
@@ -122,5 +142,32 @@ static void OF(average_grad)(void *context, int64_t begin, int64_t end, float *t
       OF(window_add)(w, out, &s, (T)(n > 0 ? (double)in[i] / n : 0.0));
     }
     OF(plane_store)(j, p, w->n_in, out);
+  }
+}
+
+/* The p-th root of the window's sum of powers, in double. Powers 1 and 2 need no logarithm. */
+NEAP_INLINE double OF(window_norm)(const neap_window *w, const T *in, const spot *s, double power) {
+  double sum = 0;
+  for (int64_t kd = s->from[0]; kd < s->to[0]; kd++)
+    for (int64_t kh = s->from[1]; kh < s->to[1]; kh++) {
+      const int64_t row = spot_at(w, s, kd, kh, 0);
+      for (int64_t kw = s->from[2]; kw < s->to[2]; kw++) {
+        const double x = fabs((double)in[row + kw * w->dilation[2]]);
+        sum += power == 1 ? x : power == 2 ? x * x : pow(x, power);
+      }
+    }
+  return power == 1 ? sum : power == 2 ? sqrt(sum) : pow(sum, 1 / power);
+}
+
+static void OF(lp)(void *context, int64_t begin, int64_t end, float *tile) {
+  const job *j = context;
+  const neap_window *w = &j->w;
+  for (int64_t p = begin; p < end; p++) {
+    const T *in = OF(plane_in)(j, p, w->n_in, tile);
+    T *out = OF(plane_out)(j, p, w->n_in, w->n_out, tile);
+    spot s = spot_first(w);
+    for (int64_t i = 0; i < w->n_out; i++, spot_next(w, &s))
+      out[i] = (T)OF(window_norm)(w, in, &s, j->p);
+    OF(plane_store)(j, p, w->n_out, out);
   }
 }

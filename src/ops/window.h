@@ -39,6 +39,8 @@ typedef struct neap_window {
   int64_t in[3], out[3], kernel[3], stride[3], dilation[3];
   int64_t begin[3], end[3];      /* padding before and after */
   int64_t n_in, n_out, n_kernel; /* products of in, out, kernel */
+  /* windows share x out evenly and have sizes of their own, of which `kernel` is the largest */
+  bool adaptive;
 } neap_window;
 
 /* Geometry of checked attributes; `kernel` NULL: from the attribute. y NULL: `out` is left 0. */

@@ -130,6 +130,11 @@ end
 --- Records without cases, each with one that stands for it.
 local extra = {
   MaxPoolGrad = 'return { {dy={2,3,3,3}, stash={{54}, dtype="u8"}, kernel={2}, shape={2,3,6,7}} }',
+  MaxPoolTake = 'return { {x={2,3,6,7}, stash={{54}, dtype="u8"}, kernel={2}, shape={2,3,6,7}} }',
+  AdaptiveMaxPoolGrad =
+    'return { {dy={2,3,3,3}, stash={{54}, dtype="u8"}, output_size={3}, shape={2,3,6,7}} }',
+  AdaptiveMaxPoolTake =
+    'return { {x={2,3,6,7}, stash={{54}, dtype="u8"}, output_size={3}, shape={2,3,6,7}} }',
 }
 
 --- All that graph alone makes; what has subnets can't be called at all.

@@ -255,14 +255,6 @@ entry.interpolate1d, entry.interpolate2d, entry.interpolate3d = interpolate, int
 --- Norms
 -- -------------------------------------------------------------------------------------------------
 
-local function grouped_norm(b, groups, eps)
-  local shape, channels = b.x.shape, {}
-  for d = 1, #shape do channels[d] = d == 2 and shape[2] or 1 end
-  local y = b.x:reshape(shape[1], groups, -1):layer_norm({ eps = eps }):reshape(shape)
-  return { b.weight and y * b.weight:reshape(channels) + b.bias:reshape(channels) or y }
-end
-entry.group_norm = function(_, b, a) return grouped_norm(b, a.groups, a.eps) end
-entry.instance_norm = function(_, b, a) return grouped_norm(b, b.x.shape[2], a.eps) end
 entry.local_response_norm = function(net, b, a)
   if a.size % 2 == 1 then
     return {

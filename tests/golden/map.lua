@@ -294,86 +294,21 @@ local function window_of(b, a)
   }
 end
 
---- x with its spatial dimensions widened by `value`: `before` and `after` of each.
-local function pad_with(net, x, before, after, value)
-  for d = 1, #before do
-    local parts = {}
-    for i, n in ipairs { before[d], false, after[d] } do
-      local shape = table.move(x.shape, 1, #x.shape, 1, {})
-      shape[d + 2] = n
-      if not n then parts[#parts + 1] = x end
-      if n and n > 0 then
-        parts[#parts + 1] =
-          op(net, "Constant", {}, { shape = shape, value = value, dtype = x.dtype })[1]
-      end
-      if i == 3 then
-        x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
-      end
-    end
-  end
-  return x
-end
-
---- Where each window's largest element stands, as a flat spatial index: the first place that equals
--- y, MaxPool's answer.
-local function max_indices(net, x, y, w)
-  local rank, numbers, n = #w.kernel, { 1, 1 }, 1
-  local after, last = {}, {}
-  for d = 1, rank do
-    last[d] = (y.shape[d + 2] - 1) * w.stride[d]
-    after[d] = math.max(0,
-      last[d] + (w.kernel[d] - 1) * w.dilation[d] + 1 - x.shape[d + 2] - w.pad[d])
-    numbers[d + 2], n = x.shape[d + 2], n * x.shape[d + 2]
-  end
-  local index =
-    op(net, "Reshape", op(net, "Range", {}, { stop = n, dtype = "i64" }), { shape = numbers })[1]
-  x, index = pad_with(net, x, w.pad, after, -math.huge), pad_with(net, index, w.pad, after, -1)
-  local found = net:const(-1, "i64")
-  local places = 1
-  for d = 1, rank do places = places * w.kernel[d] end
-  for place = places - 1, 0, -1 do
-    local starts, ends, dims, rest = {}, {}, {}, place
-    for d = rank, 1, -1 do
-      local at = rest % w.kernel[d] * w.dilation[d]
-      rest, starts[d], ends[d], dims[d] = rest // w.kernel[d], at + 1, at + last[d] + 1, d + 2
-    end
-    local range = { axes = dims, starts = starts, ends = ends, steps = w.stride }
-    local here = op(net, "Eq", { op(net, "Slice", { x }, range)[1], y })[1]
-    found = op(net, "Where", { here, op(net, "Slice", { index }, range)[1], found })[1]
-  end
-  return found
-end
-
---- Adaptive pooling goes dimension by dimension: a window is a product of ranges, all of one size
--- in the other dimensions.
-local function adaptive(reduce)
+--- Pooling to a size.
+local function adaptive(name)
   return function(net, b, a)
-    local x = b.x
-    local rank = #x.shape - 2
-    local wanted = each(a.output, rank)
-    if reduce == "Mean" and math.max(table.unpack(wanted)) == 1 then
-      return op(net, "GlobalAveragePool", { x })
-    end
-    for d = 1, rank do
-      local n, parts = x.shape[d + 2], {}
-      for i = 0, wanted[d] - 1 do
-        local from, to = i * n // wanted[d], -(-(i + 1) * n // wanted[d])
-        local window = op(net, "Slice", { x }, {
-          axes = { d + 2 }, starts = { from + 1 }, ends = { to },
-        })
-        parts[i + 1] = op(net, reduce, window, { axes = { d + 2 }, keepdim = true })[1]
-      end
-      x = #parts > 1 and op(net, "Concat", parts, { axis = d + 2 })[1] or parts[1]
-    end
-    return { x }
+    return op(net, name, { b.x }, { output_size = each(a.output, #b.x.shape - 2) })
   end
 end
 for _, d in ipairs { "1d", "2d", "3d" } do
   map["max_pool" .. d] = function(net, b, a)
     local w = window_of(b, a)
     w.dilation = each(a.dilation or 1, #w.kernel)
-    local y = op(net, "MaxPool", { b.x }, w)[1]
-    return { y, max_indices(net, b.x, y, w) }
+    local y, at = net:op("MaxPoolWithIndices", { b.x }, 2, w)
+    -- of a golden they count the elements of one plane
+    local n = 1
+    for i = 3, #b.x.shape do n = n * b.x.shape[i] end
+    return { y, op(net, "Mod", { at, net:const(n, "i64") })[1] }
   end
   map["avg_pool" .. d] = function(net, b, a)
     local w, override = window_of(b, a), given(a.divisor_override)
@@ -387,7 +322,16 @@ for _, d in ipairs { "1d", "2d", "3d" } do
     for _, k in ipairs(w.kernel) do n = n * k end
     return { y * (n / override) }
   end
-  map["adaptive_avg_pool" .. d], map["adaptive_max_pool" .. d] = adaptive "Mean", adaptive "Max"
+  map["adaptive_avg_pool" .. d], map["adaptive_max_pool" .. d] = adaptive "AdaptiveAveragePool",
+    adaptive "AdaptiveMaxPool"
+end
+
+map.group_norm = function(net, b, a)
+  return op(net, "GroupNorm", { b.x, b.weight or false, b.bias or false },
+    { groups = a.groups, eps = a.eps })
+end
+map.instance_norm = function(net, b, a)
+  return op(net, "InstanceNorm", { b.x, b.weight or false, b.bias or false }, { eps = a.eps })
 end
 
 map.batch_norm = function(net, b, a)

@@ -10,9 +10,7 @@ local once_only = {
   Attention = "AttentionGrad",
   PackedAttention = "PackedAttentionGrad",
   LSTM = "LSTMGrad",
-  MaxPool = "MaxPoolGrad",
   Compress = "CompressGrad",
-  LRN = "LRNGrad",
 }
 
 local n_compared = 0

@@ -316,13 +316,29 @@ describe("gradients", function()
     assert.are.same({ 1, 1, 1 }, ws:run(net, { x = { 2, 2, 5 } }).x_grad:totable())
   end)
 
-  it("of the gradient of a pool are refused, not left out", function()
+  it("of the gradient of a pool go to the element that won", function()
     local net = neap.net "f"
     local x = net:input("x", { 1, 1, 2, 2 })
     net:Sum(net:Square(net:MaxPool(x, 1, { kernel = { 2 } })), "first")
+    local g = net:gradient("first", { wrt = { x } })[x]
+    net:Sum(net:Square(g), "second")
+    local h = net:gradient("second", { wrt = { x } })[x]
+    net:outputs { h }
+    -- of 4 m^2
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    ws:feed("x", neap.tensor { { { { 1, 2 }, { 5, 3 } } } })
+    ws:run(net)
+    assert.are.same({ 0, 0, 40, 0 }, ws:fetch(h):reshape(-1):totable())
+  end)
+
+  it("of a gradient that has none are refused, not left out", function()
+    local net = neap.net "f"
+    local x, take = net:input("x", { 4 }), net:input("take", { 4 }, "bool")
+    net:Sum(net:Square(net:Compress({ x, take })), "first")
     net:gradient("first", { wrt = "x" })
     net:Sum(net:Square "x_grad", "second")
-    raises("no gradient is defined through MaxPoolGrad", function()
+    raises("no gradient is defined through CompressGrad", function()
       net:gradient("second", { wrt = "x" })
       net:plan { store = false }
     end)

@@ -56,12 +56,16 @@ local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { f
   end }
 for _, rank in ipairs { 1, 2, 3 } do
   base[("nn.Conv%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
+  for _, kind in ipairs { "Max", "Avg" } do
+    base[("nn.Adaptive%sPool%dd"):format(kind, rank)] = { output_size = 2 }
+  end
   base[("nn.ConvTranspose%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
 end
 for _, name in ipairs { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d",
-  "AvgPool3d" } do
+  "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d" } do
   base["nn." .. name] = { kernel = 4, pad = 1 }
 end
+base["nn.GroupNorm"] = { groups = 2, channels = 4 }
 for _, name in ipairs { "Linear", "LSTM" } do base["nn." .. name] = { n_in = 4, n_out = 2 } end
 
 --- A new table of what a record can't do without.
@@ -332,6 +336,7 @@ end
 
 -- Where the type and its bounds do not tell.
 local other = {
+  ["nn.GroupNorm.groups"] = 4, ["nn.GroupNorm.channels"] = 6,
   ["nn.Lambda.f"] = function(x) return x:tanh() end, ["nn.Residual.shortcut"] = nn.ReLU(),
   ["nn.Sequential.dtype"] = "f32", ["nn.Concat.axis"] = -1, ["nn.SelfAttention.width"] = 8,
   ["nn.SelfAttention.heads"] = 2, ["nn.Softmax.axis"] = 2, ["nn.LogSoftmax.axis"] = 1,
@@ -432,8 +437,13 @@ end
 local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 4 },
   ConvTranspose1d = { 2, 4 }, ConvTranspose2d = { 2, 4, 4 }, ConvTranspose3d = { 2, 3, 3, 3 },
   MaxPool1d = { 2, 7 }, AvgPool1d = { 2, 7 }, MaxPool2d = { 2, 7, 7 }, AvgPool2d = { 2, 7, 7 },
+  LPPool1d = { 2, 7 }, LPPool2d = { 2, 7, 7 }, LPPool3d = { 2, 5, 5, 5 },
+  AdaptiveAvgPool1d = { 2, 7 }, AdaptiveAvgPool2d = { 2, 7, 7 }, AdaptiveAvgPool3d = { 2, 5, 5, 5 },
+  AdaptiveMaxPool1d = { 2, 7 }, AdaptiveMaxPool2d = { 2, 7, 7 }, AdaptiveMaxPool3d = { 2, 5, 5, 5 },
   MaxPool3d = { 2, 5, 5, 5 }, AvgPool3d = { 2, 5, 5, 5 },
-  BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 }, BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
+  GroupNorm = { 4, 3 }, InstanceNorm1d = { 2, 3 }, InstanceNorm2d = { 2, 3, 3 },
+  InstanceNorm3d = { 2, 2, 2, 2 }, BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 },
+  BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
   PixelShuffle = { 36, 6, 6 }, PixelUnshuffle = { 2, 6, 6 }, ChannelShuffle = { 20 },
   SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
   Embedding = { shape = { 3 }, dtype = "i64" } }
@@ -452,7 +462,9 @@ local function text_of_layer(m)
   if class == "SelfAttention" then shape = { 3, m.proj.n_in } end
   if width and class ~= "Embedding" and class ~= "SelfAttention" then
     shape = table.move(shape, 1, #shape, 1, {})
-    local d = (class:find "Conv" or class:find "BatchNorm") and 1 or #shape
+    local of_channels = class:find "Conv" or class:find "BatchNorm" or class:find "GroupNorm"
+      or class:find "InstanceNorm"
+    local d = of_channels and 1 or #shape
     shape[d] = width
   end
   local root = nn.Sequential { m, scale {} }

@@ -94,10 +94,10 @@ layers.Conv3d = conv("Conv", 3, [[Convolution over three dimensions; x (batch, c
   height, width), weight (n_out, n_in / groups, kernel, kernel, kernel).]],
   "nn.Conv3d { 1, 8, kernel = { 3, 5, 5 } }")
 
-local function conv_transpose(rank, dims, example)
+local function conv_transpose(rank, space, example)
   return conv("ConvTranspose", rank, ([[Transposed convolution over %s, which makes x larger by the
   stride: what the gradient of nn.Conv%dd computes. Weight (n_in, n_out / groups, kernel, ..).]])
-    :format(dims, rank), example, { of = "ConvTranspose.output_padding", default = 0, n = rank })
+    :format(space, rank), example, { of = "ConvTranspose.output_padding", default = 0, n = rank })
 end
 layers.ConvTranspose1d = conv_transpose(1, "one dimension",
   "nn.ConvTranspose1d { 16, 8, kernel = 4, stride = 2, pad = 1 }")
@@ -121,7 +121,7 @@ local function pool(op, name, rank, doc, extra)
       self.o = { kernel = per_dim(o.kernel, rank), stride = per_dim(o.stride or o.kernel, rank),
         pad = per_dim(o.pad, rank), ceil_mode = o.ceil_mode,
         dilation = o.dilation and per_dim(o.dilation, rank),
-        count_include_pad = o.count_include_pad }
+        count_include_pad = o.count_include_pad, p = o.p }
     end,
     forward = function(self, x) return Module.op(self, op, { x }, self.o) end,
     describe = function(self) return table.concat(self.o.kernel, "x") end }
@@ -138,6 +138,29 @@ local function average_pool(rank)
 end
 
 layers.MaxPool1d, layers.MaxPool2d, layers.MaxPool3d = max_pool(1), max_pool(2), max_pool(3)
+local dims = { "one dimension", "two dimensions", "three dimensions" }
+
+--- Pooling to a size of y by an op.
+local function adaptive_pool(op, name, rank, doc)
+  return class { name, name = "pool",
+    options = { doc = doc:format(dims[rank]), positions = { "output_size" },
+      { of = op .. ".output_size", n = rank, required = true },
+      example = ("nn.%s { 7 }"):format(name) },
+    init = function(self, o) self.o = { output_size = per_dim(o.output_size, rank) } end,
+    forward = function(self, x) return Module.op(self, op, { x }, self.o) end,
+    describe = function(self) return table.concat(self.o.output_size, "x") end }
+end
+
+for rank = 1, 3 do
+  local max, average = ("AdaptiveMaxPool%dd"):format(rank), ("AdaptiveAvgPool%dd"):format(rank)
+  local norm = ("LPPool%dd"):format(rank)
+  layers[max] = adaptive_pool("AdaptiveMaxPool", max, rank,
+    "The largest element of each of output_size windows, which share %s out.")
+  layers[average] = adaptive_pool("AdaptiveAveragePool", average, rank,
+    "The mean of each of output_size windows, which share %s out.")
+  layers[norm] = pool("LpPool", norm, rank, "The p-norm of each window.", { of = "LpPool.p" })
+end
+
 layers.AvgPool1d, layers.AvgPool2d, layers.AvgPool3d = average_pool(1), average_pool(2),
   average_pool(3)
 
