@@ -109,20 +109,22 @@ int64_t neap_place_row(const neap_places *p, int64_t place, const neap_call *cal
 
 /* Counts the places of each row, so that each knows where its own begin; then puts them there, in
  * their order, which moves that beginning to its end. */
-void neap_places_sort(const neap_places *p, const neap_call *call, int64_t *end, int64_t *order) {
-  neap_clear_bytes(end, (size_t)p->n_row * sizeof *end);
-  for (int64_t i = 0; i < p->n_place; i++) {
-    int64_t row = neap_place_row(p, i, call);
+void neap_sort_by_row(int64_t n_place, int64_t n_row,
+                      int64_t (*row_of)(const void *context, int64_t place), const void *context,
+                      int64_t *end, int64_t *order) {
+  neap_clear_bytes(end, (size_t)n_row * sizeof *end);
+  for (int64_t i = 0; i < n_place; i++) {
+    int64_t row = row_of(context, i);
     if (row >= 0) end[row]++;
   }
   int64_t sum = 0;
-  for (int64_t v = 0; v < p->n_row; v++) {
+  for (int64_t v = 0; v < n_row; v++) {
     int64_t n = end[v];
     end[v] = sum;
     sum += n;
   }
-  for (int64_t i = 0; i < p->n_place; i++) {
-    int64_t row = neap_place_row(p, i, NULL);
+  for (int64_t i = 0; i < n_place; i++) {
+    int64_t row = row_of(context, i);
     if (row >= 0) order[end[row]++] = i;
   }
 }
@@ -161,7 +163,9 @@ void neap_gather(const neap_call *call, const neap_places *places, const neap_op
                  const neap_operand *out) {
   gather g = {call, places, table->data, out->data,
               (size_t)places->row_elems * neap_dtype_bytes(table->type.dtype)};
-  neap_parallel_for(places->n_part * places->n_place,
+  /* Rows of nothing, of which there may be any number, are named once. */
+  int64_t n_part = places->row_elems > 0 ? places->n_part : NEAP_MIN(places->n_part, 1);
+  neap_parallel_for(n_part * places->n_place,
                     NEAP_MAX(NEAP_GRAIN / NEAP_MAX(places->row_elems, 1), 1), call->n_thread,
                     copy_rows, &g);
 }

@@ -47,9 +47,11 @@ neap_places neap_places_nd(const neap_shape *indices, const neap_shape *table, i
 int64_t neap_place_row(const neap_places *places, int64_t place, const neap_call *call);
 
 /* The places of each row, in their order: row v has order[end[v - 1]] to order[end[v]], row 0 those
- * from 0 on. `end` (n_row), `order` (n_place). */
-void neap_places_sort(const neap_places *places, const neap_call *call, int64_t *end,
-                      int64_t *order);
+ * from 0 on; a place of row -1 is in none. `end` (n_row), `order` (n_place). row_of is asked twice.
+ */
+void neap_sort_by_row(int64_t n_place, int64_t n_row,
+                      int64_t (*row_of)(const void *context, int64_t place), const void *context,
+                      int64_t *end, int64_t *order);
 
 /* out = the rows of `table` that the places name; zeros where that is none. Parts of `out` are
  * n_place rows. */

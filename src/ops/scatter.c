@@ -22,7 +22,7 @@ typedef struct scatter {
   const neap_places *places;
   neap_scatter_how how;
   const neap_operand *table, *updates, *out; /* table NULL: zeros */
-  const int64_t *end, *order;                /* see neap_places_sort */
+  const int64_t *end, *order;                /* see neap_sort_by_row */
 } scatter;
 
 #define A double
@@ -85,7 +85,24 @@ static void combine_rows(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/* Who names rows, and to whom faults are said. */
+typedef struct named {
+  const neap_places *places;
+  const neap_call *call;
+} named;
+
+static int64_t row_named(const void *context, int64_t place) {
+  const named *by = context;
+  return neap_place_row(by->places, place, by->call);
+}
+
+/* Of a table without elements, which may have any number of rows, nothing is kept. */
+static bool is_empty(const neap_places *p) {
+  return p->n_part == 0 || p->n_row == 0 || p->row_elems == 0;
+}
+
 size_t neap_scatter_bytes(const neap_places *p) {
+  if (is_empty(p)) return 0;
   return neap_size_of(neap_count_add(p->n_row, p->n_place), sizeof(int64_t));
 }
 
@@ -95,11 +112,15 @@ void neap_scatter(const neap_call *call, const neap_places *p, neap_scatter_how 
   int64_t *end = call->scratch, *order = end + p->n_row;
   scatter s = {p, how, table, updates, out, end, order};
   enum { LEAST_ELEMS = 2048 }; /* of a thread's share: sums of them pay for it */
-  if (p->n_row == 0 && p->n_place == 0) return;
-  neap_places_sort(p, quiet ? NULL : call, end, order);
+  named by = {p, quiet ? NULL : call};
+  if (is_empty(p)) {
+    for (int64_t i = 0; i < p->n_place; i++) (void)row_named(&by, i);
+    return;
+  }
+  neap_sort_by_row(p->n_place, p->n_row, row_named, &by, end, order);
   int64_t n = p->n_part * p->n_row * ((p->row_elems + COLUMNS - 1) / COLUMNS);
-  neap_parallel_for(n, NEAP_MAX(LEAST_ELEMS / NEAP_MIN(NEAP_MAX(p->row_elems, 1), COLUMNS), 1),
-                    call->n_thread, combine_rows, &s);
+  neap_parallel_for(n, LEAST_ELEMS / NEAP_MIN(p->row_elems, COLUMNS), call->n_thread, combine_rows,
+                    &s);
 }
 
 /* ---- what the ops share ---------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* slice.c: Slice, a box of evenly spaced positions, and SliceGrad, which puts a gradient back among
- * zeros.
+/* slice.c: Slice, a box of evenly spaced positions; SliceGrad, which puts a gradient back among
+ * zeros; and SetSlice, which writes a box.
  *
  * Positions count from 1 in Lua and include both ends. `starts` is converted like an axis (stored
  * 0-based, negative from the end); `ends` is stored as given: position of the last element, -1 the
@@ -167,6 +167,51 @@ static neap_status grad_grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
+/* ---- SetSlice -------------------------------------------------------------------------------- */
+
+/* v is as large as the box, or broadcast to it. */
+static neap_status infer_set(neap_infer *c, neap_error *error) {
+  range r[NEAP_MAX_DIM];
+  char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
+  NEAP_TRY(neap_infer_same_dtype(c, 0, error));
+  NEAP_TRY(ranges_of(c, &c->in[0].shape, r, error));
+  neap_shape box = c->in[0].shape, both;
+  for (int d = 0; d < box.n_dim; d++) box.dim[d] = r[d].n;
+  if (!neap_shape_broadcast(&c->in[1].shape, &box, &both) || !neap_shape_equal(&both, &box))
+    return neap_infer_fail(c, NEAP_SHAPE, 1, error,
+                           "v expects %s, or what is broadcast to it, got %s",
+                           neap_shape_text(&box, a), neap_shape_text(&c->in[1].shape, b));
+  c->out[0] = c->in[0];
+  return NEAP_OK;
+}
+
+/* All of x, unless it is there, then the box; a dimension that v lacks, or has once, stands
+ * still. */
+static void run_set(const neap_call *call) {
+  const neap_shape *x = &call->in[0].type.shape, *v = &call->in[1].type.shape;
+  size_t bytes = neap_dtype_bytes(call->out[0].type.dtype);
+  range r[NEAP_MAX_DIM];
+  int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM];
+  if (call->in[0].data != call->out[0].data) {
+    neap_move all = {0};
+    neap_move_add(&all, neap_shape_elems(x), 1, 1);
+    neap_move_run(&all, bytes, call->in[0].data, call->out[0].data, call->n_thread);
+  }
+
+  ranges_of_call(call, x, r);
+  int64_t first = place(x, r, out_stride);
+  neap_shape_strides(v, in_stride);
+  neap_move move = {0};
+  for (int d = 0; d < x->n_dim; d++) {
+    int own = d - (x->n_dim - v->n_dim);
+    neap_move_add(&move, r[d].n, own < 0 || v->dim[own] == 1 ? 0 : in_stride[own], out_stride[d]);
+  }
+  neap_move_run(&move, bytes, call->in[1].data, (char *)call->out[0].data + first * (int64_t)bytes,
+                call->n_thread);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
 #define RANGE_ATTRS                                                                             \
   [STARTS] = {"starts", "first positions, negative from the end", NEAP_ATTR_AXES,               \
               .required = true},                                                                \
@@ -209,4 +254,29 @@ const neap_op neap_op_SliceGrad = {
     (const neap_kernel[]){
       {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_grad}, {0}},
   .cases = "{ {dy={2,5}, starts={2}, ends={4}, steps={2}, shape={6,5}} }",
+};
+
+const neap_op neap_op_SetSlice = {
+  .name = "SetSlice",
+  .summary = "A tensor with a range of positions, with steps, written over.",
+  .math = "y = x; y[start + i step] = v[i]",
+  .example = "net:SetSlice({\"x\", \"v\"}, \"y\", {starts = {2, 1}, ends = {5, -1}})",
+  .source = "PyTorch slice_scatter, with positions as in Slice",
+  .inputs = {{"x", "any shape", NEAP_ANY},
+             {"v", "the ranges' lengths, or broadcast to them", NEAP_ANY}},
+  .outputs = {{"y", "shape of x", NEAP_ANY}},
+  .attrs = {RANGE_ATTRS},
+  .inplace = {{0, 0}},
+  .n_inplace = 1,
+  .infer = infer_set,
+  .grad_formula = "d.x = SetSlice(d.y, 0, ..); d.v = like(Slice(d.y, ..), v)",
+  .empty = NEAP_EMPTY_NONE,
+  .special = "what is outside of the range keeps its bits",
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_set}, {0}},
+  .cases =
+    "{ {x={6,2,5}, v={2,2,2}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, v={5}, "
+    "starts={-1}, ends={1}, steps={-2}}, {x={3,4}, v={3,1}, starts={2}, ends={3}, axes={2}}, "
+    "{x={3,4}, v={}, starts={2}, ends={2}}, {x={3,4}, v={0,4}, starts={1}, ends={0}} }",
 };

@@ -79,84 +79,15 @@ entry.cummax, entry.cummin = running(reduced "max", place "arg_max"),
 --- Movement
 -- -------------------------------------------------------------------------------------------------
 
-entry.roll = function(_, b, a)
-  local x = b.x
-  for i, d in ipairs(axes(a.dims)) do
-    local n = x:size(d)
-    local shift = a.shifts[i] % n
-    if shift > 0 then x = concat({ part(x, d, n - shift + 1, n), part(x, d, 1, n - shift) }, d) end
-  end
-  return { x }
+--- Dimension d of x with `before` and `after` zeros around it; negative ones take away.
+local function zeros_around(x, d, before, after)
+  return x:pad { pads = { before, after }, axes = { d } }
 end
-local function triangle(keep)
-  return function(net, b, a)
-    local n, m = b.x:size(-2), b.x:size(-1)
-    local distance = range(net, m) - range(net, n):reshape(n, 1)
-    return { choose(keep(distance, a.diagonal or 0), b.x, 0) }
-  end
-end
-entry.tril = triangle(function(distance, k) return distance:le(k) end)
-entry.triu = triangle(function(distance, k) return distance:ge(k) end)
---- Dimension d of x with `before` and `after` positions more; negative ones take away. fill(n,
--- side) gives the new ones.
-local function widen(x, d, before, after, fill)
-  local n = x:size(d)
-  if before < 0 or after < 0 then
-    x = part(x, d, 1 - math.min(before, 0), n + math.min(after, 0))
-  end
-  local parts = {}
-  if before > 0 then parts[1] = fill(before, "before") end
-  parts[#parts + 1] = x
-  if after > 0 then parts[#parts + 1] = fill(after, "after") end
-  return concat(parts, d)
-end
-local function zeros_around(net, x, d, before, after, value)
-  return widen(x, d, before, after, function(n)
-    local shape = copy(x.shape)
-    shape[d] = n
-    return constant(net, shape, value or 0)
-  end)
-end
-entry.pad = function(net, b, a)
-  -- the other modes have no use for a value
-  local x, rank, value = b.x, #b.x.shape, tonumber(a.value) or 0
-  if a.mode == "constant" and math.min(table.unpack(a.pad)) >= 0 then
-    local pads = {}
-    for d = 1, 2 * rank do pads[d] = 0 end
-    for i = 1, #a.pad, 2 do -- pairs from the last dimension on
-      local d = rank - i // 2
-      pads[d], pads[rank + d] = a.pad[i], a.pad[i + 1]
-    end
-    return { (net:op("Pad", { x }, 1, { pads = pads, value = value })) }
-  end
-  for i = 1, #a.pad, 2 do
-    local d = rank - i // 2
-    local n, whole = x.shape[d], x
-    if a.mode == "constant" then
-      x = zeros_around(net, x, d, a.pad[i], a.pad[i + 1], value)
-    else
-      x = widen(x, d, a.pad[i], a.pad[i + 1], function(k, side)
-        if a.mode == "reflect" then
-          return side == "before" and part(whole, d, k + 1, 2, -1)
-            or part(whole, d, n - 1, n - k, -1)
-        end
-        if a.mode == "circular" then
-          return side == "before" and part(whole, d, n - k + 1, n) or part(whole, d, 1, k)
-        end
-        local shape = copy(whole.shape)
-        shape[d] = k
-        -- replicate
-        return (side == "before" and part(whole, d, 1, 1) or part(whole, d, n, n)):expand(shape)
-      end)
-    end
-  end
-  return { x }
-end
-entry.unfold = function(net, b, a)
+entry.unfold = function(_, b, a)
   local x, places = b.x, {}
   local n_out = {}
   for d = 1, 2 do
-    x = zeros_around(net, x, d + 2, a.padding[d], a.padding[d])
+    x = zeros_around(x, d + 2, a.padding[d], a.padding[d])
     n_out[d] = (x.shape[d + 2] - a.dilation[d] * (a.kernel[d] - 1) - 1) // a.stride[d]
   end
   for i = 0, a.kernel[1] - 1 do

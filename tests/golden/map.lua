@@ -213,6 +213,25 @@ map.embedding = function(net, b, a)
   return op(net, "Embedding", { b.idx, b.weight }, { padding_idx = given(a.padding_idx) })
 end
 
+map.roll = function(net, b, a)
+  return op(net, "Roll", { b.x }, { shifts = a.shifts, axes = axes(a.dims) })
+end
+map.tril = function(net, b, a) return op(net, "Tril", { b.x }, { diagonal = a.diagonal }) end
+map.triu = function(net, b, a) return op(net, "Triu", { b.x }, { diagonal = a.diagonal }) end
+--- Pairs from the last dimension on become all befores, then all afters.
+local pad_modes = { constant = "constant", reflect = "reflect", replicate = "edge",
+  circular = "wrap" }
+map.pad = function(net, b, a)
+  local n, pads, dims = #a.pad // 2, {}, {}
+  for i = 1, n do
+    dims[i], pads[i], pads[n + i] = -i, a.pad[2 * i - 1], a.pad[2 * i]
+  end
+  -- the other modes have no use for a value
+  return op(net, "Pad", { b.x }, {
+    pads = pads, axes = dims, mode = pad_modes[a.mode], value = tonumber(a.value) or 0,
+  })
+end
+
 --- Elements and positions by number.
 local function along(a, rest)
   rest = rest or {}
