@@ -160,8 +160,8 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   }
   /* Where there may be a backward, optional outputs exist although the net does not name them: grad
    * may ask for a stash. Those that nobody reads in the end are trimmed. */
-  int n_out =
-    NEAP_MAX(op->n_out, b->all_outputs && op->op->grad != NULL ? neap_op_n_outputs(op->op) : 0);
+  bool has_backward = op->op->grad != NULL || op->op->grad_formula != NULL;
+  int n_out = NEAP_MAX(op->n_out, b->all_outputs && has_backward ? neap_op_n_outputs(op->op) : 0);
   const char **out_name =
     neap_arena_alloc(&b->graph->arena, (size_t)(n_out + 1) * sizeof *out_name);
   if (out_name == NULL) return graph_no_memory(error);

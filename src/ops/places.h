@@ -64,7 +64,8 @@ typedef enum neap_scatter_how {
   NEAP_SCATTER_ADD,
   NEAP_SCATTER_MUL,
   NEAP_SCATTER_MIN,
-  NEAP_SCATTER_MAX
+  NEAP_SCATTER_MAX,
+  NEAP_SCATTER_MEAN /* no choice of the attribute: the sum by how many there are */
 } neap_scatter_how;
 
 /* Scratch of a scatter. */
@@ -75,5 +76,11 @@ size_t neap_scatter_bytes(const neap_places *places);
 void neap_scatter(const neap_call *call, const neap_places *places, neap_scatter_how how,
                   const neap_operand *table, const neap_operand *updates, const neap_operand *out,
                   bool quiet);
+/* What a scatter does when its places are sorted, as by neap_sort_by_row: row v of `out` is that of
+ * the table combined with the rows order[..] of `updates`. Without a table a greatest is that of
+ * the rows; of none it is 0. */
+void neap_combine(const neap_call *call, const neap_places *places, neap_scatter_how how,
+                  const int64_t *end, const int64_t *order, const neap_operand *table,
+                  const neap_operand *updates, const neap_operand *out);
 
 #endif

@@ -106,21 +106,27 @@ size_t neap_scatter_bytes(const neap_places *p) {
   return neap_size_of(neap_count_add(p->n_row, p->n_place), sizeof(int64_t));
 }
 
+void neap_combine(const neap_call *call, const neap_places *p, neap_scatter_how how,
+                  const int64_t *end, const int64_t *order, const neap_operand *table,
+                  const neap_operand *updates, const neap_operand *out) {
+  scatter s = {p, how, table, updates, out, end, order};
+  enum { LEAST_ELEMS = 2048 }; /* of a thread's share: sums of them pay for it */
+  int64_t n = p->n_part * p->n_row * ((p->row_elems + COLUMNS - 1) / COLUMNS);
+  neap_parallel_for(n, LEAST_ELEMS / NEAP_MIN(p->row_elems, COLUMNS), call->n_thread, combine_rows,
+                    &s);
+}
+
 void neap_scatter(const neap_call *call, const neap_places *p, neap_scatter_how how,
                   const neap_operand *table, const neap_operand *updates, const neap_operand *out,
                   bool quiet) {
   int64_t *end = call->scratch, *order = end + p->n_row;
-  scatter s = {p, how, table, updates, out, end, order};
-  enum { LEAST_ELEMS = 2048 }; /* of a thread's share: sums of them pay for it */
   named by = {p, quiet ? NULL : call};
   if (is_empty(p)) {
     for (int64_t i = 0; i < p->n_place; i++) (void)row_named(&by, i);
     return;
   }
   neap_sort_by_row(p->n_place, p->n_row, row_named, &by, end, order);
-  int64_t n = p->n_part * p->n_row * ((p->row_elems + COLUMNS - 1) / COLUMNS);
-  neap_parallel_for(n, LEAST_ELEMS / NEAP_MIN(p->row_elems, COLUMNS), call->n_thread, combine_rows,
-                    &s);
+  neap_combine(call, p, how, end, order, table, updates, out);
 }
 
 /* ---- what the ops share ---------------------------------------------------------------------- */

@@ -26,6 +26,19 @@ NEAP_MULTIVERSION static void OF(add)(const scatter *s, const int64_t *order, in
   for (int64_t j = 0; j < n; j++) out[j] = (T)total[j];
 }
 
+/* out (n) = the mean of the rows, whose sum may be too large for T. */
+static void OF(average)(const scatter *s, const int64_t *order, int64_t count, int64_t column,
+                        int64_t n, T *restrict out) {
+  A total[COLUMNS];
+  float tile[COLUMNS];
+  for (int64_t j = 0; j < n; j++) total[j] = 0;
+  for (int64_t i = 0; i < count; i++) {
+    const T *row = OF(update)(s, order[i], column, n, tile);
+    for (int64_t j = 0; j < n; j++) total[j] += (A)row[j];
+  }
+  for (int64_t j = 0; j < n; j++) out[j] = (T)(total[j] / (A)count);
+}
+
 /* out (n) times the rows, rounded once. */
 static void OF(multiply)(const scatter *s, const int64_t *order, int64_t count, int64_t column,
                          int64_t n, T *restrict out) {
@@ -59,12 +72,19 @@ static void OF(combine)(const scatter *s, const int64_t *order, int64_t count, i
   T *out = neap_row_target(s->out, at, tile);
   /* Widened, the table's row is in the tile already; over the table, it is in its place. */
   const T *row = s->table == NULL ? NULL : neap_row_load(s->table, at, 1, n, n, tile);
+  /* Without a table, what is chosen among is the rows alone. */
+  if (row == NULL && s->how == NEAP_SCATTER_MAX) {
+    row = OF(update)(s, order[0], column, n, tile);
+    order++;
+    count--;
+  }
   if (row == NULL)
     neap_clear_bytes(out, (size_t)n * sizeof *out);
   else if (row != out)
     neap_copy_bytes(out, row, (size_t)n * sizeof *out);
 
   switch (s->how) {
+    case NEAP_SCATTER_MEAN: OF(average)(s, order, count, column, n, out); break;
     case NEAP_SCATTER_ADD: OF(add)(s, order, count, column, n, out); break;
     case NEAP_SCATTER_MUL: OF(multiply)(s, order, count, column, n, out); break;
     default: OF(choose)(s, order, count, column, n, out); break;

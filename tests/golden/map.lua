@@ -271,6 +271,10 @@ map.index_nd = function(net, b, a)
   return op(net, "GatherND", { b.x:permute(order), neap.concat(parts, { axis = -1 }) })
 end
 
+map.embedding_bag = function(net, b, a)
+  return op(net, "EmbeddingBag", { b.idx, b.weight, b.offsets }, { mode = a.mode })
+end
+
 --- "valid" or "same" as numbers: all begins, then all ends; the odd one goes to the end.
 local function padding_of(b, a)
   if a.padding ~= "valid" and a.padding ~= "same" then return a.padding end

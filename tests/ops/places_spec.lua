@@ -196,3 +196,55 @@ describe("the gradient of a scatter", function()
     assert.are.same({ 5, 50, 0, 50 }, d.u)
   end)
 end)
+
+describe("EmbeddingBag", function()
+  local weight = neap.tensor { { 1, 10 }, { 2, 20 }, { 3, 5 } }
+  local ids = i64 { 0, 2, 1, 1, 2 }
+  local wants = {
+    sum = { { 4, 15 }, { 0, 0 }, { 7, 45 } }, mean = { { 2, 7.5 }, { 0, 0 }, { 7 / 3, 15 } },
+    max = { { 3, 10 }, { 0, 0 }, { 3, 20 } },
+  }
+  it("makes one row of a bag, by where it begins or how long it is", function()
+    for mode, want in pairs(wants) do
+      local by_offsets = neap.embedding_bag(ids, weight:to "f64", i64 { 0, 2, 2 }, { mode = mode })
+      local by_lengths = neap.embedding_bag(ids, weight:to "f64", i64 { 2, 0, 3 },
+        { mode = mode, by = "lengths" })
+      assert.are.same(want, by_offsets:totable(), mode)
+      assert.are.same(want, by_lengths:totable(), mode)
+    end
+    assert.are.same({ { 1.5, 15 }, { 3, 5 } },
+      neap.embedding_bag(i64 { { 0, 1 }, { 2, 2 } }, weight):totable())
+  end)
+  it("counts padding for nothing", function()
+    local bags = i64 { 0, 2 }
+    assert.are.same({ { 1, 10 }, { 2, 20 } },
+      neap.embedding_bag(ids, weight, bags, { padding_idx = -1 }):totable())
+    assert.are.same({ { 1, 10 }, { 2, 20 } },
+      neap.embedding_bag(ids, weight, bags, { padding_idx = 2, mode = "max" }):totable())
+  end)
+  it("gives each row a gradient as often as it counts", function()
+    local function of(mode, padding)
+      return gradients(function(net, b)
+        return net:EmbeddingBag({ b.i, b.w, b.o }, 1, { mode = mode, padding_idx = padding })
+      end, { i = ids, w = weight, o = i64 { 0, 2, 2 } },
+        neap.tensor { { 6, 60 }, { 100, 100 }, { 12, 24 } }).w
+    end
+    assert.are.same({ { 6, 60 }, { 24, 48 }, { 18, 84 } }, of "sum")
+    assert.are.same({ { 3, 30 }, { 8, 16 }, { 7, 38 } }, of "mean")
+    assert.are.same({ { 0, 60 }, { 0, 24 }, { 18, 0 } }, of "max")
+    assert.are.same({ { 6, 60 }, { 12, 24 }, { 0, 0 } }, of("mean", 2))
+  end)
+  it("refuses bags that do not fit the ids, and ids that the table lacks", function()
+    for _, bad in ipairs { { 1, 2 }, { 0, 6 }, { 0, 3, 2 } } do
+      raises({ "EmbeddingBag", "does not fit: offsets begin at 0" }, neap.embedding_bag, ids,
+        weight, i64(bad))
+    end
+    for _, bad in ipairs { { 1, 2 }, { 5, 1 }, { -1, 6 }, { math.maxinteger, 1 } } do
+      raises({ "EmbeddingBag", "does not fit: lengths are 0 or more and add up to 5" },
+        neap.embedding_bag, ids, weight, i64(bad), { by = "lengths" })
+    end
+    raises("5 ids belong to no bag", neap.embedding_bag, ids, weight, i64 {})
+    raises("ids has 3 at element 2, out of range for 3 rows", neap.embedding_bag, i64 { { 0, 3 } },
+      weight)
+  end)
+end)
