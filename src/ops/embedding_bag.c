@@ -158,7 +158,7 @@ const neap_op neap_op_EmbeddingBag = {
     "d.weight = mode == max ? EmbeddingGrad(ids, mine == 0 ? 0 : Gather(d.y, bag) * mine / n, .., "
     "shape = shape(weight))"
     ": EmbeddingGrad(ids, Gather(d.y, bag) * share, .., shape = shape(weight))",
-  .empty = NEAP_EMPTY_NONE,
+  .empty = NEAP_EMPTY_FILLED,
   .sum = NEAP_SUM_RUNS,
   .special =
     "an empty bag gives 0; a NaN wins; in a bag, equals that are the greatest share the "

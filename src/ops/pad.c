@@ -175,6 +175,7 @@ static neap_status infer_grad(neap_infer *c, neap_error *error) {
  * list. */
 static bool choose_grad(neap_choose *c) {
   int64_t n = 0;
+  if (neap_shape_elems(&c->out[0].shape) == 0) return true;
   for (int d = 0; d < c->in[0].shape.n_dim; d++)
     n = neap_count_add(n, neap_count_add(c->in[0].shape.dim[d], c->out[0].shape.dim[d]));
   c->choice->scratch_bytes = neap_size_of(n, sizeof(int64_t));
@@ -221,6 +222,7 @@ static void run_grad(const neap_call *call) {
   const neap_shape *dy = &call->in[0].type.shape, *dx = &call->out[0].type.shape;
   grad_job k = {.call = call, .f = frame_of(call->attrs, dx, dy)};
   int64_t *scratch = call->scratch;
+  if (neap_shape_elems(dx) == 0) return;
   neap_shape_strides(dy, k.stride);
   for (int d = 0; d < dx->n_dim; d++) {
     shown s = {&k.f, d};

@@ -7,15 +7,6 @@ local neap = require "neap"
 
 local entry = {}
 
-local function axis(d) return d < 0 and d or d + 1 end
-local function axes(list)
-  local out = {}
-  for i, d in ipairs(type(list) == "table" and list or { list }) do out[i] = axis(d) end
-  return out
-end
-local function range(net, n, dtype)
-  return (net:op("Range", {}, nil, { stop = n, dtype = dtype or "f32" }))
-end
 local function constant(net, shape, value, dtype)
   return (net:op("Constant", {}, nil, { shape = shape, value = value, dtype = dtype }))
 end

@@ -233,19 +233,19 @@ map.pad = function(net, b, a)
 end
 
 --- Elements and positions by number.
-local function along(a, rest)
+local function with_axis(a, rest)
   rest = rest or {}
   rest.axis = axis(a.dim)
   return rest
 end
-map.gather = function(net, b, a) return op(net, "GatherElements", { b.x, b.idx }, along(a)) end
+map.gather = function(net, b, a) return op(net, "GatherElements", { b.x, b.idx }, with_axis(a)) end
 map.take_along = map.gather
-map.index_select = function(net, b, a) return op(net, "Gather", { b.x, b.idx }, along(a)) end
+map.index_select = function(net, b, a) return op(net, "Gather", { b.x, b.idx }, with_axis(a)) end
 map.index_add = function(net, b, a)
-  return op(net, "IndexAdd", { b.x, b.idx, b.src * a.alpha }, along(a))
+  return op(net, "IndexAdd", { b.x, b.idx, b.src * a.alpha }, with_axis(a))
 end
 local function scatter(net, b, a, reduction)
-  return op(net, "ScatterElements", { b.x, b.idx, b.src }, along(a, { reduction = reduction }))
+  return op(net, "ScatterElements", { b.x, b.idx, b.src }, with_axis(a, { reduction = reduction }))
 end
 map.scatter_add = function(net, b, a) return scatter(net, b, a, "add") end
 local reductions = { sum = "add", mean = "add", prod = "mul", amin = "min", amax = "max" }
