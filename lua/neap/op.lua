@@ -30,6 +30,7 @@ function op.set_blob_class(class) blob_class = class end
 -- built. Set by neap.net.naming.
 local function net_of(blob) return blob.net end
 function op.set_net_of(f) net_of = f end
+function op.net_of(blob) return net_of(blob) end
 
 --- The net that is being built by a function that Neap has called (a module's forward, a scope, a
 -- branch), nil outside of all. Set by neap.net.naming.

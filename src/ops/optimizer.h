@@ -27,8 +27,8 @@ static inline int64_t neap_optimizer_step(const neap_call *call, int i) {
   return neap_count_add(*(const int64_t *)call->in[i].data, 1);
 }
 
-/* lr, and inputs of a dtype that the record names, are one element each; all others have the type of
- * w. What comes in to be written has to come out. */
+/* lr, and inputs of a dtype that the record names, are one element each; all others have the type
+ * of w. What comes in to be written has to come out. */
 neap_status neap_optimizer_infer(neap_infer *infer, neap_error *error);
 
 /* Fields of the records. */

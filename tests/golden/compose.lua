@@ -200,47 +200,37 @@ end
 --- Recurrent nets, step by step
 -- ------------------------------------------------------------------------------------------------
 
-local cells = {}
-local function plain_cell(activation)
-  return function(gx, gh) return (gx + gh)[activation](gx + gh) end
-end
-cells.rnn_tanh, cells.rnn_relu = plain_cell "tanh", plain_cell "relu"
-function cells.lstm(gx, gh, _, c)
+-- By golden name: the op, and its activation.
+local kinds = { lstm = { "LSTM" }, gru = { "GRU" }, rnn_tanh = { "RNN", "tanh" },
+  rnn_relu = { "RNN", "relu" } }
+
+--- One step of an LSTM: the next h and c.
+local function lstm_cell(gx, gh, c)
   local i, f, g, o = (gx + gh):split { axis = -1, outputs = 4 }
   c = f:sigmoid() * c + i:sigmoid() * g:tanh()
   return o:sigmoid() * c:tanh(), c
 end
-function cells.gru(gx, gh, h)
-  local xr, xz, xn = gx:split { axis = -1, outputs = 3 }
-  local hr, hz, hn = gh:split { axis = -1, outputs = 3 }
-  local z = (xz + hz):sigmoid()
-  local n = (xn + (xr + hr):sigmoid() * hn):tanh()
-  return n + z * (h - n)
-end
 
 --- One layer in one direction over x (T,N,I): y (T,N,H), and the last h and c, each (N,H).
-local function run_layer(net, cell, b, x, suffix, reverse, h, c)
+local function run_layer(net, kind, b, x, suffix, reverse, h, c)
   local function weight(name) return b["p." .. name .. suffix] end
-  local function fc(input, name)
-    return (net:op("FC", { input, weight("weight_" .. name), weight("bias_" .. name) }))
+  local w, u, bias, state_bias = weight "weight_ih", weight "weight_hh", weight "bias_ih",
+    weight "bias_hh"
+  if kind[1] ~= "LSTM" then
+    return net:op(kind[1], { x, w, u, bias, state_bias, h, b.lens }, nil,
+      { reverse = reverse, activation = kind[2] })
   end
   -- the op itself; without projections that is all there is
-  if cell == cells.lstm and not weight "weight_hr" then
-    local bias = weight "bias_ih" and weight "bias_ih" + weight "bias_hh" or nil
-    return net:op("LSTM", { x, weight "weight_ih", weight "weight_hh", bias, h, c, b.lens }, nil,
+  if not weight "weight_hr" then
+    return net:op("LSTM", { x, w, u, bias and bias + state_bias, h, c, b.lens }, nil,
       { reverse = reverse })
   end
-  local gates, rows, n = fc(x, "ih"), {}, x.shape[1]
+  local gates, rows, n = net:op("FC", { x, w, bias }), {}, x.shape[1]
   for k = 1, n do
     local t = reverse and n + 1 - k or k
-    local next_h, next_c = cell(gates:select(1, t), fc(h, "hh"), h, c)
-    if weight "weight_hr" then next_h = net:op("FC", { next_h, weight "weight_hr" }) end
-    local row = next_h
-    if b.lens then -- past its length a sample keeps its state and gives 0
-      local here = b.lens:ge(t):reshape(-1, 1)
-      row, next_h = choose(here, next_h, 0), choose(here, next_h, h)
-    end
-    h, c, rows[t] = next_h, next_c, row:unsqueeze(1)
+    h, c = lstm_cell(gates:select(1, t), net:op("FC", { h, u, state_bias }), c)
+    h = net:op("FC", { h, weight "weight_hr" })
+    rows[t] = h:unsqueeze(1)
   end
   return concat(rows, 1), h, c
 end
@@ -261,7 +251,7 @@ local function recurrent(name)
         at = at + 1
         local h = start(b.h0, b["p.weight_hh" .. suffix].shape[2])
         local c = name == "lstm" and start(b.c0, a.hidden) or nil
-        sides[direction], h, c = run_layer(net, cells[name], b, x, suffix, direction == 2, h, c)
+        sides[direction], h, c = run_layer(net, kinds[name], b, x, suffix, direction == 2, h, c)
         states.h[at], states.c[at] = h:unsqueeze(1), c and c:unsqueeze(1)
       end
       x = concat(sides, 3)
@@ -275,6 +265,6 @@ local function recurrent(name)
     return outs
   end
 end
-for name in pairs(cells) do entry[name] = recurrent(name) end
+for name in pairs(kinds) do entry[name] = recurrent(name) end
 
 return entry

@@ -556,6 +556,26 @@ map.optim = function(net, b, a, case)
   return op(net, "Concat", path, { axis = 1 })
 end
 
+--- Schedules by the case's name, which is all that says how they were made; one_cycle has a base
+-- rate of its own.
+local optim = neap.optim
+local schedules = {
+  step = optim.step { 3, factor = 0.5 },
+  multistep = optim.multistep { { 2, 5, 9 }, factor = 0.3 },
+  exp = optim.exponential { 0.9 },
+  linear = optim.linear { 6, from = 0.1 },
+  cosine_restart = optim.cosine_restarts { 4, longer = 2 },
+  onecycle = optim.one_cycle { 20 },
+}
+map.lr_schedule = function(net, b, a, case)
+  local name = case.name:match "__(.*)$"
+  local schedule, rates = schedules[name], {}
+  if not schedule then return nil, "a schedule that only its name describes" end
+  for step = 1, a.steps do rates[step] = schedule(step, 1) end
+  local base = name == "onecycle" and b.lr0 * 0 + 0.1 or b.lr0
+  return op(net, "Mul", { net:const(neap.tensor(rates)), base })
+end
+
 map.clip_grad_norm = function(net, b, a)
   local norm = op(net, "GradNorm", { b.a, b.b }, {
     p = a.norm_type == "inf" and math.huge or tonumber(a.norm_type),

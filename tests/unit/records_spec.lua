@@ -66,7 +66,9 @@ for _, name in ipairs { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "Avg
   base["nn." .. name] = { kernel = 4, pad = 1 }
 end
 base["nn.GroupNorm"] = { groups = 2, channels = 4 }
-for _, name in ipairs { "Linear", "LSTM" } do base["nn." .. name] = { n_in = 4, n_out = 2 } end
+for _, name in ipairs { "Linear", "LSTM", "GRU", "RNN" } do
+  base["nn." .. name] = { n_in = 4, n_out = 2 }
+end
 
 --- A new table of what a record can't do without.
 local function needed(r)
@@ -389,6 +391,8 @@ local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return 
 
 -- What has to go with an option that does not stand alone.
 local with = {
+  ["nn.LSTM.dropout"] = { layers = 2 }, ["nn.GRU.dropout"] = { layers = 2 },
+  ["nn.RNN.dropout"] = { layers = 2 },
   ["nn.ConvTranspose1d.output_padding"] = { stride = 2 },
   ["nn.ConvTranspose2d.output_padding"] = { stride = 2 },
   ["nn.ConvTranspose3d.output_padding"] = { stride = 2 },
@@ -443,7 +447,7 @@ local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 
   MaxPool3d = { 2, 5, 5, 5 }, AvgPool3d = { 2, 5, 5, 5 },
   GroupNorm = { 4, 3 }, InstanceNorm1d = { 2, 3 }, InstanceNorm2d = { 2, 3, 3 },
   InstanceNorm3d = { 2, 2, 2, 2 }, BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 },
-  BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 },
+  BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 }, GRU = { 3, 4 }, RNN = { 3, 4 },
   PixelShuffle = { 36, 6, 6 }, PixelUnshuffle = { 2, 6, 6 }, ChannelShuffle = { 20 },
   SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
   Embedding = { shape = { 3 }, dtype = "i64" } }

@@ -132,7 +132,8 @@ describe("the structure of a plan", function()
         assert.is_string(r.why, r.name)
       end
     end
-    local reorders = rows("select count(*) as n from plan_op where plan_id = ? and type = 'Reorder'",
+    local reorders = rows(
+      "select count(*) as n from plan_op where plan_id = ? and type = 'Reorder'",
       { plan.plan_id })[1].n
     assert.equal(reorders, n)
   end)

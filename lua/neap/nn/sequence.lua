@@ -4,6 +4,7 @@ local fail = require("neap.core").fail
 local init = require "neap.nn.initializers"
 local layers = require "neap.nn.layers"
 local module = require "neap.nn.module"
+local op = require "neap.op"
 local widths = require "neap.nn.widths"
 
 local Module, class = module.Module, module.class
@@ -57,50 +58,101 @@ sequence.SelfAttention = class { "SelfAttention", name = "attn",
     return ("heads = %d%s"):format(self.heads, self.causal and ", causal" or "")
   end }
 
-sequence.LSTM = class { "LSTM",
-  options = { doc = [[Long short-term memory over sequences x (N,T,n_in), layer upon layer; gives
-      y (N,T,n_out) of the last one. A second argument, integers (N), says how long each sequence
-      is: y is 0 from there on. Weights as in PyTorch: (4 n_out, n_in) and (4 n_out, n_out), gates
-      in the order input, forget, candidate, output; one bias.]],
+--- A recurrent layer of an op that is one layer in one direction, layer upon layer.
+-- @param name string of the class and of the op
+-- @param n_gate integer blocks of n_out rows in each weight
+-- @param biases string[] by what each bias is called
+-- @param n_state integer states that the op takes behind its weights
+-- @param spec table doc, example, more options
+local function recurrent(name, n_gate, biases, n_state, spec)
+  local options = { doc = spec.doc, example = spec.example,
     positions = { "[n_in]", "n_out" },
     { "n_in", "integer", min = 1, unset = "that of the first input", doc = "width of the input" },
-    { "n_out", "integer", min = 1, required = true, doc = "width of state and output" },
+    { "n_out", "integer", min = 1, required = true,
+      doc = "width of the state, and of the output of each direction" },
     { "layers", "integer", 1, min = 1, doc = "how many stand one upon the other" },
+    { "bidirectional", "boolean", false, doc = [[whether each layer runs in both directions, whose
+      outputs lie side by side]] },
+    { "dropout", "number", 0, min = 0, below = 1,
+      doc = "share that is dropped between layers while training" },
     { "bias", "boolean", true, doc = "whether a bias is added" },
     { "time_first", "boolean", false,
       doc = "x and y are (T,N,..), which saves a copy of each" },
-    { "init", "initial", unset = "uniform in +-sqrt(1 / n_out)", doc = "how the weights start" },
-    example = "nn.LSTM { 256, 256, layers = 2 }" },
-  init = function(self, o)
-    self.n_in, self.n_out, self.layers, self.has_bias = o.n_in, o.n_out, o.layers, o.bias
-    self.time_first, self.weight_init = o.time_first, o.init
-    widths.declare_or_wait(self, o.n_in)
-  end,
-  declare = function(self)
-    local bound, n_in, n_gate = 1 / math.sqrt(self.n_out), self.n_in, 4 * self.n_out
-    local initial = self.weight_init or init.uniform { -bound, bound }
-    for layer = 1, self.layers do
-      self:param("input_weight" .. layer, { n_gate, n_in }, initial)
-      self:param("state_weight" .. layer, { n_gate, self.n_out }, initial)
-      if self.has_bias then
-        self:param("bias" .. layer, { n_gate }, init.uniform { -bound, bound })
+    { "init", "initial", unset = "uniform in +-sqrt(1 / n_out)", doc = "how the weights start" } }
+  for _, option in ipairs(spec) do options[#options + 1] = option end
+  --- Names of the parameters of a layer in a direction end so.
+  local function suffix(layer, direction) return layer .. (direction == 2 and "_reverse" or "") end
+  return class { name,
+    options = options,
+    init = function(self, o)
+      self.n_in, self.n_out, self.layers, self.has_bias = o.n_in, o.n_out, o.layers, o.bias
+      self.time_first, self.weight_init, self.dropout = o.time_first, o.init, o.dropout
+      self.directions, self.activation = o.bidirectional and 2 or 1, o.activation
+      widths.declare_or_wait(self, o.n_in)
+    end,
+    declare = function(self)
+      local bound, n_in, n_row = 1 / math.sqrt(self.n_out), self.n_in, n_gate * self.n_out
+      local initial = self.weight_init or init.uniform { -bound, bound }
+      for layer = 1, self.layers do
+        for direction = 1, self.directions do
+          local own = suffix(layer, direction)
+          self:param("input_weight" .. own, { n_row, n_in }, initial)
+          self:param("state_weight" .. own, { n_row, self.n_out }, initial)
+          for _, bias in ipairs(self.has_bias and biases or {}) do
+            self:param(bias .. own, { n_row }, init.uniform { -bound, bound })
+          end
+        end
+        n_in = self.directions * self.n_out
       end
-      n_in = self.n_out
-    end
-  end,
-  forward = function(self, x, lengths)
-    widths.learn(self, "n_in", x, -1)
-    if not self.time_first then x = x:transpose(1, 2) end
-    for layer = 1, self.layers do
-      x = Module.op(self, "LSTM", { x, self["input_weight" .. layer],
-        self["state_weight" .. layer], self.has_bias and self["bias" .. layer] or nil, nil, nil,
-        lengths }, nil, 3)
-    end
-    return self.time_first and x or x:transpose(1, 2)
-  end,
-  describe = function(self)
-    return ("%s%d%s"):format(self.n_in and self.n_in .. ", " or "", self.n_out,
-      self.layers > 1 and ", layers = " .. self.layers or "")
-  end }
+    end,
+    forward = function(self, x, lengths)
+      widths.learn(self, "n_in", x, -1)
+      if not self.time_first then x = x:transpose(1, 2) end
+      for layer = 1, self.layers do
+        local sides = {}
+        for direction = 1, self.directions do
+          local own = suffix(layer, direction)
+          local ins = { x, self["input_weight" .. own], self["state_weight" .. own] }
+          for i, bias in ipairs(biases) do
+            ins[3 + i] = self.has_bias and self[bias .. own] or false
+          end
+          for i = 1, n_state do ins[3 + #biases + i] = false end
+          ins[#ins + 1] = lengths
+          sides[direction] = Module.op(self, name, ins,
+            { reverse = direction == 2, activation = self.activation }, spec.n_out)
+        end
+        x = #sides > 1 and op.apply("Concat", sides, { axis = -1 }) or sides[1]
+        if self.dropout > 0 and self.training and layer < self.layers then
+          x = Module.op(self, "Dropout", { x }, { rate = self.dropout, training = true })
+        end
+      end
+      return self.time_first and x or x:transpose(1, 2)
+    end,
+    describe = function(self)
+      return ("%s%d%s%s"):format(self.n_in and self.n_in .. ", " or "", self.n_out,
+        self.layers > 1 and ", layers = " .. self.layers or "",
+        self.directions > 1 and ", bidirectional" or "")
+    end }
+end
+
+sequence.LSTM = recurrent("LSTM", 4, { "bias" }, 2, { n_out = 3,
+  doc = [[Long short-term memory over sequences x (N,T,n_in), layer upon layer; gives
+    y (N,T,n_out) of the last one. A second argument, integers (N), says how long each sequence
+    is: y is 0 from there on. Weights as in PyTorch: (4 n_out, n_in) and (4 n_out, n_out), gates
+    in the order input, forget, candidate, output; one bias.]],
+  example = "nn.LSTM { 256, 256, layers = 2 }" })
+
+sequence.GRU = recurrent("GRU", 3, { "input_bias", "state_bias" }, 1, { n_out = 2,
+  doc = [[Gated recurrent unit over sequences x (N,T,n_in), layer upon layer; gives y (N,T,n_out)
+    of the last one. A second argument, integers (N), says how long each sequence is: y is 0 from
+    there on. Weights as in PyTorch: (3 n_out, n_in) and (3 n_out, n_out), gates in the order
+    reset, update, candidate; two biases.]],
+  example = "nn.GRU { 256, 256, bidirectional = true }" })
+
+sequence.RNN = recurrent("RNN", 1, { "input_bias", "state_bias" }, 1, { n_out = 2,
+  doc = [[Simple recurrent layer over sequences x (N,T,n_in), layer upon layer; gives y (N,T,n_out)
+    of the last one. A second argument, integers (N), says how long each sequence is.]],
+  { of = "RNN.activation" },
+  example = 'nn.RNN { 32, 32, activation = "relu" }' })
 
 return sequence

@@ -15,8 +15,8 @@
 -- A record's options are fields as in neap.inner.record. An input is { name, doc, dtypes =,
 -- optional =, variadic = }: dtypes are one of the words below, floats where nothing is said; a
 -- variadic one comes to `of` as a list. `exact = true`: the op only moves elements; else halves are
--- computed in f32 and rounded once, at the end, so that no digits are lost on the way. `cases` are
--- as in the records of C.
+-- computed in f32 and rounded once, at the end, so that no digits are lost on the way. `once`: its
+-- gradient has none, since it is made of a loop. `cases` are as in the records of C.
 --
 -- INVARIANT: `of` sees nothing but its operands and options, and so gives the same net each time.
 -- @module neap.ops.compose
@@ -82,7 +82,7 @@ function compose.define(spec)
     source = spec.source, inputs = operands_of(spec.inputs), outputs = operands_of(spec.outputs),
     attrs = attrs_of(options.fields), enforced = {}, engines = {}, internal = false,
     control = false, gradient = not spec.no_grad, no_grad = spec.no_grad, cases = spec.cases,
-    made_of = spec.of, options = options, exact = spec.exact == true }
+    made_of = spec.of, options = options, exact = spec.exact == true, once = spec.once == true }
 end
 
 -- ---- calls --------------------------------------------------------------------------------------
