@@ -10,6 +10,7 @@
  */
 #include "math/vec.h"
 #include "ops/elementwise.h"
+#include "ops/places.h"
 
 enum { COLUMNS = 64 };
 enum { AXIS, EXCLUSIVE, REVERSE }; /* of CumSum and CumProd */
@@ -182,6 +183,15 @@ static neap_status grad_recur(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
+/* An element has what arrives wherever it is the extreme. */
+static neap_status grad_extreme(neap_grad *g, neap_error *error) {
+  (void)error;
+  int n_dim = neap_grad_type(g, g->in[0]).shape.n_dim;
+  int axis = neap_axis(g->attrs[AXIS].i, NEAP_MAX(n_dim, 1));
+  g->din[0] = neap_places_gradient(g, g->out[1], g->dout[0], axis);
+  return NEAP_OK;
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 #define AXIS_ATTR [AXIS] = {"axis", "along which", NEAP_ATTR_AXIS, .value = {.i = -1}}
@@ -201,7 +211,7 @@ static neap_status grad_recur(neap_grad *g, neap_error *error) {
   .outputs = {{"y", "shape of x", NEAP_NUMBERS},                                           \
               {"indices", "where it stands, from 0", NEAP_BIT(I64)}},                      \
   .attrs = {AXIS_ATTR}, .inplace = {{0, 0}}, .n_inplace = 1, .infer = infer, .cost = cost, \
-  .nan = NEAP_NAN_DECIDES, .special = "a NaN wins, and stays",                             \
+  .grad = grad_extreme, .nan = NEAP_NAN_DECIDES, .special = "a NaN wins, and stays",       \
   .cases = "{ {x={4,5,6}, axis=1}, {x={3,4,5}, axis=2}, {x={4,7}}, {x={0,3}}, {x={}} }"
 
 const neap_op neap_op_CumSum = {

@@ -169,3 +169,40 @@ void neap_gather(const neap_call *call, const neap_places *places, const neap_op
                     NEAP_MAX(NEAP_GRAIN / NEAP_MAX(places->row_elems, 1), 1), call->n_thread,
                     copy_rows, &g);
 }
+
+/* ---- gradient -------------------------------------------------------------------------------- */
+
+static neap_value_id seen_as(neap_grad *g, neap_value_id value, const neap_shape *shape) {
+  neap_type type = neap_grad_type(g, value);
+  if (neap_shape_equal(&type.shape, shape)) return value;
+  return neap_grad_emit1(
+    g, "Reshape", 1, &value, NULL,
+    (neap_set[]){
+      NEAP_SET_INTS("shape", shape->n_dim, shape->dim), NEAP_SET_INT("allow_zero", 1), {0}});
+}
+
+/* x, the indices and dy are seen with the dimensions in which elements were taken: one, where x was
+ * flattened or is a scalar; with the dimension of one that was dropped. */
+neap_value_id neap_places_gradient(neap_grad *g, neap_value_id indices, neap_value_id dy,
+                                   int axis) {
+  neap_type x = neap_grad_type(g, g->in[0]), taken = neap_grad_type(g, dy);
+  neap_shape seen = x.shape, part = taken.shape;
+  if (axis == -1 || x.shape.n_dim == 0) {
+    axis = 0;
+    seen = NEAP_SHAPE(neap_shape_elems(&x.shape));
+    part = NEAP_SHAPE(neap_shape_elems(&taken.shape));
+  } else if (taken.shape.n_dim < x.shape.n_dim) {
+    part = x.shape;
+    part.dim[axis] = 1;
+  }
+  neap_value_id zeros = neap_grad_emit1(g, "Constant", 0, NULL, NULL,
+                                        (neap_set[]){NEAP_SET_FLOAT("value", 0),
+                                                     NEAP_SET_INT("dtype", x.dtype),
+                                                     NEAP_SET_INTS("shape", seen.n_dim, seen.dim),
+                                                     {0}});
+  neap_value_id in[] = {zeros, seen_as(g, indices, &part), seen_as(g, dy, &part)};
+  neap_value_id dx = neap_grad_emit1(
+    g, "ScatterElements", 3, in, NULL,
+    (neap_set[]){NEAP_SET_INT("axis", axis), NEAP_SET_INT("reduction", NEAP_SCATTER_ADD), {0}});
+  return seen_as(g, dx, &x.shape);
+}

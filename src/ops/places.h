@@ -83,4 +83,9 @@ void neap_combine(const neap_call *call, const neap_places *places, neap_scatter
                   const int64_t *end, const int64_t *order, const neap_operand *table,
                   const neap_operand *updates, const neap_operand *out);
 
+/* For `grad` of an op that took elements of input 0, by `indices` along `axis` (-1: of all of them,
+ * flattened): emits what arrives, `dy`, added up at the places it came from. */
+neap_value_id neap_places_gradient(neap_grad *grad, neap_value_id indices, neap_value_id dy,
+                                   int axis);
+
 #endif

@@ -1,10 +1,7 @@
-/* unique.c: Unique, the different values of a tensor, ascending, and where each element's went.
- *
- * The scratch holds the elements' indices, sorted by value (merge sort: stable, no bad case), in
- * two halves of as many. O(n log n) comparisons for n elements. Indices are sorted, not values,
- * because inverse needs to know where each value came from.
+/* unique.c: Unique, the different values of a tensor, ascending, and where each element's went:
+ * read off the order of the elements (order.h).
  */
-#include "ops/op.h"
+#include "ops/order.h"
 
 #include <string.h>
 
@@ -19,58 +16,27 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Room for two lists of n indices of 8 bytes. */
 static bool choose(neap_choose *c) {
-  c->choice->scratch_bytes = 2 * (size_t)neap_shape_elems(&c->in[0].shape) * sizeof(int64_t);
+  c->choice->scratch_bytes = neap_order_bytes(1, neap_shape_elems(&c->in[0].shape));
   return true;
 }
 
-/* -1, 0, 1. NaN comes after all numbers; two NaN are never the same value, so that they
- * keep their order. */
-static int compare(const neap_operand *x, int64_t a, int64_t b) {
-  if (!neap_dtype_is_float(x->type.dtype)) {
-    int64_t p = neap_element_get_i64(x->type.dtype, x->data, a),
-            q = neap_element_get_i64(x->type.dtype, x->data, b);
-    return (p > q) - (p < q);
-  }
-  double p = neap_element_get(x->type.dtype, x->data, a),
-         q = neap_element_get(x->type.dtype, x->data, b);
-  if (p != p || q != q) return (p != p) - (q != q);
-  return (p > q) - (p < q);
-}
-
 /* Whether the i-th element in sorted order begins a new value. Every NaN does. */
-static bool is_new(const neap_operand *x, const int64_t *order, int64_t i) {
-  if (i == 0 || compare(x, order[i - 1], order[i]) != 0) return true;
-  double v = neap_element_get(x->type.dtype, x->data, order[i]);
+static bool is_new(const neap_operand *x, const neap_ordered *order, int64_t i) {
+  if (i == 0 || order[i - 1].key != order[i].key) return true;
+  if (!neap_dtype_is_float(x->type.dtype)) return false;
+  double v = neap_element_get(x->type.dtype, x->data, order[i].index);
   return v != v;
-}
-
-/* Bottom-up; the sorted indices end up in the half that is given back. */
-static int64_t *sort(const neap_operand *x, int64_t *from, int64_t *to, int64_t n) {
-  for (int64_t i = 0; i < n; i++) from[i] = i;
-  for (int64_t width = 1; width < n; width *= 2) {
-    for (int64_t begin = 0; begin < n; begin += 2 * width) {
-      int64_t middle = NEAP_MIN(begin + width, n), end = NEAP_MIN(begin + 2 * width, n), a = begin,
-              b = middle;
-      for (int64_t k = begin; k < end; k++)
-        to[k] =
-          a < middle && (b == end || compare(x, from[a], from[b]) <= 0) ? from[a++] : from[b++];
-    }
-    int64_t *swap = from;
-    from = to, to = swap;
-  }
-  return from;
 }
 
 /* Counts first, and tells the extent even when y has too little room for it: then nothing is
  * written. Of equal elements the first in x is the one copied, since the sort is stable. */
 static void run(const neap_call *call) {
   const neap_operand *x = &call->in[0], *y = &call->out[0];
-  int64_t n = neap_shape_elems(&x->type.shape), found = 0, *half = call->scratch;
+  int64_t n = neap_shape_elems(&x->type.shape), found = 0;
   int64_t *inverse = call->n_out > 1 ? call->out[1].data : NULL,
           *count = call->n_out > 2 ? call->out[2].data : NULL;
-  const int64_t *order = n > 0 ? sort(x, half, half + n, n) : NULL;
+  const neap_ordered *order = n > 0 ? neap_order(x, 0, 1, n, false, call->scratch) : NULL;
   for (int64_t i = 0; i < n; i++) found += is_new(x, order, i);
   *call->extent = found;
   if (found > y->type.shape.dim[0]) return;
@@ -80,10 +46,10 @@ static void run(const neap_call *call) {
   for (int64_t i = 0, k = -1; i < n; i++) {
     if (is_new(x, order, i)) {
       memcpy((char *)y->data + (size_t)++k * bytes,
-             (const char *)x->data + (size_t)order[i] * bytes, bytes);
+             (const char *)x->data + (size_t)order[i].index * bytes, bytes);
       if (count != NULL) count[k] = 0;
     }
-    if (inverse != NULL) inverse[order[i]] = k;
+    if (inverse != NULL) inverse[order[i].index] = k;
     if (count != NULL) count[k]++;
   }
 }

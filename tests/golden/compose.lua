@@ -31,41 +31,11 @@ entry.div_rounding = function(_, b, a)
 end
 entry.addcdiv = function(_, b, a) return { b.x + b.a / b.b * a.value } end
 entry.addcmul = function(_, b, a) return { b.x + b.a * b.b * a.value } end
-entry.searchsorted = function(_, b, a)
-  local v = b.v:unsqueeze(-1)
-  return {
-    (a.right and v:ge(b.s) or v:gt(b.s)):cast({ to = "f32" }):sum({ axes = { -1 } }):cast {
-      to = "i64",
-    },
-  }
-end
 
 --- Reductions
 -- -------------------------------------------------------------------------------------------------
 
 entry.trace = function(_, b) return { b.x:diagonal():sum() } end
-
---- Running reductions: each position is the reduction of all positions up to it.
-local function running(...)
-  local all = { ... }
-  return function(_, b, a)
-    local d, outs = a.dim % #b.x.shape + 1, {}
-    for k, f in ipairs(all) do
-      local parts = {}
-      for i = 1, b.x.shape[d] do parts[i] = f(part(b.x, d, 1, i), d) end
-      outs[k] = concat(parts, d)
-    end
-    return outs
-  end
-end
-local function reduced(method)
-  return function(x, d) return x[method](x, { axes = { d }, keepdim = true }) end
-end
-local function place(method)
-  return function(x, d) return x[method](x, { axis = d, keepdim = true }) end
-end
-entry.cummax, entry.cummin = running(reduced "max", place "arg_max"),
-  running(reduced "min", place "arg_min")
 
 --- Movement
 -- -------------------------------------------------------------------------------------------------

@@ -114,11 +114,25 @@ local function arg_of(type)
     })
   end
 end
-local function lengthwise(type)
-  return function(net, b, a) return op(net, type, { b.x }, { axis = axis(a.dim) }) end
+local function lengthwise(type, n_out)
+  return function(net, b, a) return op(net, type, { b.x }, { axis = axis(a.dim) }, n_out) end
 end
 map.cumsum, map.cumprod = lengthwise "CumSum", lengthwise "CumProd"
 map.logcumsumexp = lengthwise "LogCumSumExp"
+map.cummax, map.cummin = lengthwise("CumMax", 2), lengthwise("CumMin", 2)
+map.sort = function(net, b, a)
+  given(a.stable) -- it always is
+  return op(net, "Sort", { b.x }, { axis = axis(a.dim or -1), descending = a.descending }, 2)
+end
+map.topk = function(net, b, a)
+  return op(net, "TopK", { b.x }, { k = a.k, axis = axis(a.dim), largest = a.largest }, 2)
+end
+map.median = function(net, b, a)
+  return op(net, "Median", { b.x }, { axis = given(a.dim) and axis(a.dim) }, 2)
+end
+map.searchsorted = function(net, b, a)
+  return op(net, "SearchSorted", { b.s, b.v }, { right = a.right })
+end
 map.argmax, map.argmin = arg_of "ArgMax", arg_of "ArgMin"
 
 map.softmax = function(net, b, a) return op(net, "Softmax", { b.x }, { axis = axis(a.dim) }) end
