@@ -91,6 +91,8 @@ static bool copy_text(neap_run *run, const char *text, const char **out) {
 static bool fill(neap_run *run, const neap_run_about *about) {
   neap_process self;
   neap_process_read(&self);
+  char commit[NEAP_COMMIT_TEXT];
+  const bool has_commit = neap_commit_read(commit);
   neap_run_row *row = &run->row;
   row->started_ms = neap_wall_ms();
   row->started_at = row->started_ms / 1000;
@@ -99,8 +101,9 @@ static bool fill(neap_run *run, const neap_run_about *about) {
   return copy_text(run, about->net, &row->net) && copy_text(run, about->mode, &row->mode) &&
          copy_text(run, about->script, &row->script) &&
          copy_text(run, about->arguments, &row->arguments) &&
-         copy_text(run, about->tag, &row->tag) && copy_text(run, self.host, &row->host) &&
-         copy_text(run, self.key, &row->process_key);
+         copy_text(run, about->tag, &row->tag) &&
+         copy_text(run, has_commit ? commit : NULL, &row->commit_id) &&
+         copy_text(run, self.host, &row->host) && copy_text(run, self.key, &row->process_key);
 }
 
 neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **out,

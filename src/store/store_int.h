@@ -77,6 +77,10 @@ typedef enum neap_process_state {
 void neap_process_read(neap_process *process);
 neap_process_state neap_process_look(const neap_process *other);
 
+/* commit.c: the commit that the working directory's repository stands at; false: it is in none. */
+enum { NEAP_COMMIT_TEXT = 65 };
+bool neap_commit_read(char commit[NEAP_COMMIT_TEXT]);
+
 /* run.c: rows of runs, within the caller's transaction. */
 neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                                   const char *lost, int64_t *run_id, neap_error *error);

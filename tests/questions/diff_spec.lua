@@ -91,11 +91,25 @@ describe("what is different in another run?", function()
   end)
 
   it("is asked of the database by run and by commit, and fails a build for CI", function()
-    local file = os.tmpname()
+    -- each run in a repository that stands at another commit: a branch with a file, a packed one
+    local folder = os.tmpname()
+    os.remove(folder)
+    local file, program = folder .. "/neap.db", support.shell("realpath " .. support.program)
+    program = program:gsub("\n", "")
     local function neap_command(words)
-      return support.shell(("NEAP_DB=%s %s %s 2>&1"):format(file, support.program, words))
+      return support.shell(("cd %s/in/it && NEAP_DB=%s %s %s 2>&1"):format(folder, file,
+        program, words))
     end
+    local function commit(name, path, text)
+      support.shell(("mkdir -p %s/.git/refs/heads %s/in/it; rm -f %s/.git/refs/heads/* \z
+        %s/.git/packed-refs"):format(folder, folder, folder, folder))
+      support.write_file(folder .. "/.git/HEAD", "ref: refs/heads/trunk\n")
+      support.write_file(folder .. "/.git/" .. path, text:format(name))
+    end
+    commit(("abc1"):rep(10), "refs/heads/trunk", "%s\n")
     neap_command "profile run mlp --batch 4 --steps 3"
+    commit(("def4"):rep(10), "packed-refs",
+      "# with: peeled\n" .. ("123f"):rep(10) .. " refs/heads/other\n%s refs/heads/trunk\n")
     neap_command "profile run mlp --batch 64 --steps 3"
     local text, code = neap_command "diff run:1 run:2"
     assert.are.equal(0, code, text)
@@ -110,10 +124,9 @@ describe("what is different in another run?", function()
     end
     assert.are.equal(total(plan[2]) - total(plan[1]), sum(report, "change_bytes"))
     assert.are.equal(0, #diff.sides(diff.of_plan_id(db, 1), diff.of_plan_id(db, 1)))
-    for id, name in ipairs { "abc123", "def456" } do
-      support.shell(("sqlite3 %s \"update run set commit_id = '%s' where run_id = %d\""):format(
-        file, name, id))
-    end
+    local commits = assert(db:sql "select commit_id from run order by run_id")
+    assert.are.equal(("abc1"):rep(10), commits[1].commit_id)
+    assert.are.equal(("def4"):rep(10), commits[2].commit_id)
     text, code = neap_command "diff commit:abc commit:def --max-memory 1%"
     assert.are.equal(1, code, text)
     assert.is_truthy(text:find("memory has grown by", 1, true), text)
@@ -126,6 +139,6 @@ describe("what is different in another run?", function()
     assert.are.equal(2, code, text)
     text, code = neap_command "diff mlp:2 mlp:4 --no-store --max-memory 100000%"
     assert.are.equal(0, code, text)
-    os.remove(file)
+    support.shell("rm -rf " .. folder)
   end)
 end)
