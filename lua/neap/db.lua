@@ -107,12 +107,38 @@ function Db:verify()
 end
 
 local prune_options = record.declare("db:prune", { positions = { "days" },
-  doc = "Removes the plans that no run has used for so long, and says how many.",
-  { "days", "integer", 30, min = 0, doc = "since the last use" },
+  doc = [[Removes what is oldest, and gives the numbers of plans and runs that are gone, and the
+    bytes that are left. Starred runs keep all they have.]],
+  { "days", "integer", unset = "30, where no other limit is given", min = 0,
+    doc = "plans go that no run has used for so long; runs stay" },
+  { "runs", "integer", unset = "all", min = 0, doc = "how many of the newest runs stay" },
+  { "bytes", "integer", unset = "any", min = 0, doc = [[how large the file may be: first go times by
+      op, then what saves planning, then plans, and runs at last]] },
   example = "db:prune { 90 }" })
 
---- db:prune{ .. } -> number of plans removed: see the record.
-function Db:prune(given) return self:_prune(prune_options:read(given).days) end
+--- db:prune{ .. } -> plans and runs removed, bytes left: see the record.
+function Db:prune(given)
+  local o = prune_options:read(given)
+  local days = o.days or (o.runs or o.bytes) and -1 or 30
+  return self:_prune(days, o.runs or -1, o.bytes or -1)
+end
+
+local export = require "neap.inner.export"
+
+local export_options = record.declare("db:export", { positions = { "path" },
+  doc = [[Writes rows for other programs: all of the file, or a run with its plan and figures. .sql
+    makes a database by `sqlite3 NEW < FILE`; .json is an object with a list of rows for each table;
+    anything else is a folder with a .csv for each table.]],
+  { "path", "string", required = true, doc = "where to" },
+  { "run", "integer", unset = "all", doc = "the number of one run" },
+  { "tag", "name", unset = "all", doc = "the label of the runs" },
+  example = 'db:export { "best.json", run = 7 }' })
+
+--- db:export{ .. } -> rows written; nil, message: see the record.
+function Db:export(given)
+  local o = export_options:read(given)
+  return export.write(self, o.path, o)
+end
 
 local run_options = record.declare("neap.runs", {
   doc = [[A Report of the newest runs, newest first; nil, message, code without a database.]],

@@ -203,7 +203,8 @@ local class_help = {
   ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, \z
     process_bytes of the process) p:profile{steps=} p:close().",
   ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() \z
-    db:prune{} db:backup(path).",
+    db:prune{} db:vacuum() db:backup(path) \z
+    db:merge(path) db:export{}.",
   ["neap.trainer"] = "trainer: t:fit(data, {epochs=}) t:step{x =, y =} t:update() \z
       t:evaluate(data) t:predict(x) t:history() t:plan() t:forecast() "
     .. "t:program() t:run() t:save(path) t:load(path) t:close(); help \"t:fit\" shows one.",

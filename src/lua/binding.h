@@ -350,6 +350,8 @@ const neap_range *neap_lua_opt_range(lua_State *L, int index);
 /* The store that programs are recorded in, opened on first use; NULL when there is none or it can't
  * be opened (warned once). */
 neap_db *neap_lua_store(lua_State *L);
+/* Tells the database (NULL: none) once what script it is whose runs it will have. */
+void neap_lua_note_script(lua_State *L, neap_db *db);
 /* The run at `index`. */
 neap_run *neap_lua_run_at(lua_State *L, int index);
 /* neap_db_end_runs of every database that is open; what can't be written is a warning. `why` NULL:

@@ -170,6 +170,7 @@ static int new_chain(lua_State *L) {
   const neap_net **net = nets_at(L, 2, &n);
   lua_rawgeti(L, 2, 1);
   neap_options options = neap_lua_options(L, 4, lua_gettop(L));
+  neap_lua_note_script(L, options.db);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CHAIN);
   NEAP_LUA_TRY(L, neap_chain_open(ws, n, net, most, &options, &h->chain, &error));
   return 1;

@@ -116,6 +116,23 @@ neap_db *neap_lua_store(lua_State *L) {
   return h != NULL ? h->db : NULL;
 }
 
+/* Whatever fails leaves the runs without. */
+void neap_lua_note_script(lua_State *L, neap_db *db) {
+  if (db == NULL || neap_db_knows_script(db)) return;
+  const int top = lua_gettop(L);
+  lua_getglobal(L, "require");
+  lua_pushliteral(L, "neap.inner.script");
+  bool good = lua_pcall(L, 1, 1, 0) == LUA_OK;
+  if (good) {
+    lua_getfield(L, -1, "facts");
+    good = lua_pcall(L, 0, 3, 0) == LUA_OK;
+  }
+  const int dirty = good && lua_isboolean(L, -1) ? lua_toboolean(L, -1) : -1;
+  neap_db_note_script(db, good ? lua_tostring(L, -3) : NULL, good ? lua_tostring(L, -2) : NULL,
+                      dirty);
+  lua_settop(L, top);
+}
+
 /* use_db(db|false): programs made from now on record there; false: nowhere. */
 static int use_db(lua_State *L) {
   if (lua_toboolean(L, 1)) db_at(L, 1); /* raises for all but an open database */
@@ -254,14 +271,37 @@ static int backup(lua_State *L) {
   return 1;
 }
 
-/* db:_prune(days) -> plans removed */
+/* db:_prune(days, runs, bytes) -> plans and runs removed, bytes left; negative: no such limit */
 static int prune(lua_State *L) {
   neap_error error = {0};
-  int64_t n = 0;
-  if (neap_db_prune(db_at(L, 1), (int64_t)neap_lua_check_number(L, 2), &n, &error) != NEAP_OK)
+  neap_pruned done;
+  const neap_prune_options options = {.unused_days = (int64_t)neap_lua_check_number(L, 2),
+                                      .n_run = (int64_t)neap_lua_check_number(L, 3),
+                                      .bytes = (int64_t)neap_lua_check_number(L, 4)};
+  if (neap_db_prune(db_at(L, 1), &options, &done, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
-  lua_pushinteger(L, n);
+  lua_pushinteger(L, done.n_plan);
+  lua_pushinteger(L, done.n_run);
+  lua_pushinteger(L, done.bytes);
+  return 3;
+}
+
+static int vacuum(lua_State *L) {
+  neap_error error = {0};
+  if (neap_db_vacuum(db_at(L, 1), &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
   return 1;
+}
+
+/* db:merge(path) -> plans and runs added */
+static int merge(lua_State *L) {
+  neap_error error = {0};
+  neap_merged done;
+  if (neap_db_merge(db_at(L, 1), neap_lua_check_string(L, 2), &done, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
+  lua_pushinteger(L, done.n_plan);
+  lua_pushinteger(L, done.n_run);
+  return 2;
 }
 
 /* embedded(path) -> the text of a file that is part of the program, or nil; embedded() -> all
@@ -289,8 +329,9 @@ void neap_lua_open_db(lua_State *L) {
                                       {"__tostring", to_text, NEAP_LUA_ANY},
                                       {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {
-    {"_query", query, 4}, {"_path", path, 1},           {"_check", check, 1}, {"backup", backup, 2},
-    {"_prune", prune, 2}, {"close", neap_lua_close, 1}, {NULL, NULL, 0}};
+    {"_query", query, 4},  {"_path", path, 1},           {"_check", check, 1},
+    {"backup", backup, 2}, {"_prune", prune, 4},         {"vacuum", vacuum, 1},
+    {"merge", merge, 2},   {"close", neap_lua_close, 1}, {NULL, NULL, 0}};
   static const neap_lua_reg functions[] = {{"open_db", open_db, 1},
                                            {"db_path", db_path, 0},
                                            {"use_db", use_db, 1},

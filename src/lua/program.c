@@ -81,6 +81,7 @@ static int compile(lua_State *L) {
   lua_pushvalue(L, 2);
   lua_setfield(L, -2, "net");
   lua_setiuservalue(L, -2, 1);
+  neap_lua_note_script(L, options.db);
   /* From here on the handle lets go of the workspace, whatever raises. */
   h->ws = neap_workspace_retain(ws);
   NEAP_LUA_TRY(L, range != NULL

@@ -26,7 +26,7 @@ void neap_lua_free_run(lua_State *L, void *at) {
   h->run = NULL;
 }
 
-/* new_run{net =, mode =, tag =, arguments = JSON, batch =} -> run; nil without a database that can
+/* new_run{net =, mode =, tag =, batch =} -> run; nil without a database that can
  * be written. */
 static int new_run(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
@@ -37,10 +37,10 @@ static int new_run(lua_State *L) {
   if (neap_lua_field(L, 1, "net") != LUA_TNIL) about.net = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "mode") != LUA_TNIL) about.mode = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "tag") != LUA_TNIL) about.tag = neap_lua_check_string(L, -1);
-  if (neap_lua_field(L, 1, "arguments") != LUA_TNIL) about.arguments = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "batch") != LUA_TNIL) about.batch = neap_lua_check_integer(L, -1);
   about.script = neap_lua_line(L);
   if (about.script[0] == '\0') about.script = NULL;
+  neap_lua_note_script(L, db);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RUN);
   NEAP_LUA_TRY(L, neap_run_open(db, &about, &h->run, &error));
   return 1;

@@ -80,10 +80,31 @@ NEAP_API neap_status neap_db_rows(neap_db *db, const char *sql, int n_param,
 NEAP_API neap_status neap_db_check(neap_db *db, char **report, neap_error *error);
 /* A copy of one moment, while others may write; a file that is there is overwritten. */
 NEAP_API neap_status neap_db_backup(neap_db *db, const char *path, neap_error *error);
-/* Removes plans that were neither used nor run in the last days, with their rows, and empties the
- * cache of what was not used since. Runs stay; the times by op of a run go with its plan, unless
- * the run is starred, which keeps the plan too. *n_plan (may be NULL): how many plans. */
-NEAP_API neap_status neap_db_prune(neap_db *db, int64_t unused_days, int64_t *n_plan,
+/* What prune leaves; negative: no such limit. */
+typedef struct neap_prune_options {
+  /* plans that were neither used nor run in so many days go with their rows, and what the cache has
+   * not used since; runs stay, without their times by op */
+  int64_t unused_days;
+  int64_t n_run; /* so many of the newest runs */
+  int64_t bytes; /* of the file: times by op go first, then the cache, plans, and runs at last */
+} neap_prune_options;
+typedef struct neap_pruned {
+  int64_t n_plan, n_run; /* that are gone */
+  int64_t bytes;         /* of what is left */
+} neap_pruned;
+/* The oldest go first. Starred runs, and those that are going on, keep all they have, plans too.
+ * `out` may be NULL. */
+NEAP_API neap_status neap_db_prune(neap_db *db, const neap_prune_options *options, neap_pruned *out,
+                                   neap_error *error);
+/* Gives the room of what was removed back to the disk. */
+NEAP_API neap_status neap_db_vacuum(neap_db *db, neap_error *error);
+/* Adds the plans and runs of another file that are not here yet. Ids of rows change, their uuid
+ * tells them; what both files have stays as it is here; tables of users are left alone. The other
+ * file is brought to the schema of this version, and else only read. `out` may be NULL. */
+typedef struct neap_merged {
+  int64_t n_plan, n_run; /* that were added */
+} neap_merged;
+NEAP_API neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out,
                                    neap_error *error);
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -107,6 +128,12 @@ typedef struct neap_run_about {
  * neap_run_close. */
 NEAP_API neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **out,
                                    neap_error *error);
+/* What script it is whose runs this handle gets from now on: its arguments as a list in JSON, the
+ * commit of its repository, and whether files there differ from that (0 or 1; negative: not known).
+ * Texts are copied; NULL: not known. Runs opened with arguments of their own keep these. */
+NEAP_API void neap_db_note_script(neap_db *db, const char *arguments, const char *commit_id,
+                                  int commit_dirty);
+NEAP_API bool neap_db_knows_script(const neap_db *db); /* it was called */
 /* A step of a run that several sessions share is done, and took so long. Its number is the
  * caller's, since a training that is resumed goes on counting. */
 NEAP_API void neap_run_step(neap_run *run, int64_t at_step, int64_t ns);

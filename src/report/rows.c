@@ -109,8 +109,7 @@ static void say_recomputed(neap_rows *r, const neap_node *node, neap_op_row *row
 static void add_place(const neap_graph *graph, neap_value_id v, neap_buffer *out) {
   char text[NEAP_LAYOUT_TEXT];
   const neap_value *value = &graph->value[v];
-  neap_buffer_add(out, "%s",
-                  neap_layout_text(&value->layout, value->type.shape.n_dim, text));
+  neap_buffer_add(out, "%s", neap_layout_text(&value->layout, value->type.shape.n_dim, text));
   int bank = neap_graph_bank_of(graph, v);
   if (bank > 0) neap_buffer_add(out, " in %s", graph->bank[bank].name);
 }

@@ -116,6 +116,7 @@ neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) 
   neap_status status;
   /* From here on close frees whatever is there already. */
   store->n_ref = 1;
+  store->commit_dirty = NEAP_NO_NUMBER;
   store->path = neap_strdup(path);
   if (store->path == NULL) {
     status = neap_fail_memory(error, strlen(path), "a path");
@@ -144,8 +145,23 @@ void neap_db_close(neap_store *store) {
   neap_free(store->path);
   neap_free(store->choices);
   neap_free(store->plan_text);
+  neap_free(store->arguments);
+  neap_free(store->commit_id);
   neap_free(store);
 }
+
+void neap_db_note_script(neap_db *db, const char *arguments, const char *commit_id,
+                         int commit_dirty) {
+  neap_free(db->arguments);
+  neap_free(db->commit_id);
+  /* A text that finds no room is one that nobody knows. */
+  db->arguments = arguments != NULL ? neap_strdup(arguments) : NULL;
+  db->commit_id = commit_id != NULL ? neap_strdup(commit_id) : NULL;
+  db->commit_dirty = commit_id != NULL && commit_dirty >= 0 ? commit_dirty != 0 : NEAP_NO_NUMBER;
+  db->knows_script = true;
+}
+
+bool neap_db_knows_script(const neap_db *db) { return db->knows_script; }
 
 neap_store *neap_db_retain(neap_store *store) {
   if (store != NULL) store->n_ref++;

@@ -9,6 +9,10 @@
 
 static bool is_kept(const neap_column *column) { return (column->shown & NEAP_SHOWN_STORE) != 0; }
 
+bool neap_column_is_word(const neap_column *column) {
+  return is_kept(column) && column->type == NEAP_COLUMN_TEXT;
+}
+
 /* ", NAME" for each kept column, or ", " and `each`, if that is not NULL. */
 static void add_columns(neap_buffer *out, neap_row_kind kind, const char *each) {
   const neap_column *column;

@@ -88,22 +88,22 @@ static bool copy_text(neap_run *run, const char *text, const char **out) {
   return *out != NULL || text == NULL;
 }
 
-static bool fill(neap_run *run, const neap_run_about *about) {
+static bool fill(neap_run *run, const neap_store *store, const neap_run_about *about) {
+  const char *arguments = about->arguments != NULL ? about->arguments : store->arguments;
   neap_process self;
   neap_process_read(&self);
-  char commit[NEAP_COMMIT_TEXT];
-  const bool has_commit = neap_commit_read(commit);
   neap_run_row *row = &run->row;
   row->started_ms = neap_wall_ms();
   row->started_at = row->started_ms / 1000;
   row->batch = about->batch;
   row->process_id = self.id;
+  row->commit_dirty = store->commit_dirty;
   return copy_text(run, about->net, &row->net) && copy_text(run, about->mode, &row->mode) &&
          copy_text(run, about->script, &row->script) &&
-         copy_text(run, about->arguments, &row->arguments) &&
-         copy_text(run, about->tag, &row->tag) &&
-         copy_text(run, has_commit ? commit : NULL, &row->commit_id) &&
-         copy_text(run, self.host, &row->host) && copy_text(run, self.key, &row->process_key);
+         copy_text(run, arguments, &row->arguments) &&
+         copy_text(run, store->commit_id, &row->commit_id) &&
+         copy_text(run, about->tag, &row->tag) && copy_text(run, self.host, &row->host) &&
+         copy_text(run, self.key, &row->process_key);
 }
 
 neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **out,
@@ -111,7 +111,7 @@ neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **o
   *out = NULL;
   if (db == NULL || db->readonly) return NEAP_OK;
   neap_run *run = neap_alloc_zeroed(sizeof *run);
-  if (run == NULL || !fill(run, about)) {
+  if (run == NULL || !fill(run, db, about)) {
     if (run != NULL) free_run(run);
     return neap_fail_memory(error, sizeof *run, "a run");
   }

@@ -17,6 +17,10 @@ struct neap_db {
   char *choices, *plan_text; /* strings that the last find_plan gave */
   int timeout_ms;            /* how long others' lock is waited for */
   int64_t locked_ns;         /* when it was waited for in vain; 0: not since the last write */
+  /* what is known of the script (neap_db_note_script) */
+  bool knows_script;
+  char *arguments, *commit_id;
+  int64_t commit_dirty;
   neap_run *run;             /* open ones, and those that are not written yet */
 };
 
@@ -77,10 +81,6 @@ typedef enum neap_process_state {
 void neap_process_read(neap_process *process);
 neap_process_state neap_process_look(const neap_process *other);
 
-/* commit.c: the commit that the working directory's repository stands at; false: it is in none. */
-enum { NEAP_COMMIT_TEXT = 65 };
-bool neap_commit_read(char commit[NEAP_COMMIT_TEXT]);
-
 /* run.c: rows of runs, within the caller's transaction. */
 neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                                   const char *lost, int64_t *run_id, neap_error *error);
@@ -133,6 +133,8 @@ neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const 
                          int n_kind, const neap_row_kind *kind, const char *tail, const char *lost);
 /* A row's kept fields, in the same order. */
 void neap_sql_bind_row(neap_sql *sql, neap_row_kind kind, const void *row);
+/* Whether packed rows have the number of a word there. */
+bool neap_column_is_word(const neap_column *column);
 /* All ops and values of a plan, within the caller's transaction. */
 neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, const neap_plan *plan,
                                         const neap_graph *graph, const char *lost,

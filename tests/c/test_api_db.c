@@ -163,7 +163,9 @@ TEST(questions_have_parameters_and_rows_of_every_type) {
 TEST(the_file_is_cared_for) {
   neap_db *db = opened(), *copy = NULL;
   char *report = NULL;
-  int64_t n = -1;
+  const neap_prune_options month = {.unused_days = 30, .n_run = -1, .bytes = -1};
+  neap_pruned pruned = {.n_plan = -1};
+  neap_merged merged = {.n_plan = -1};
   CHECK(strcmp(neap_db_path(db), path) == 0);
   CHECK(!neap_db_is_readonly(db));
   neap_db_set_timeout(db, 100);
@@ -175,9 +177,15 @@ TEST(the_file_is_cared_for) {
   CHECK_EQ(ask(copy, "SELECT count(*) FROM plan"), ask(db, "SELECT count(*) FROM plan"));
   CHECK(neap_db_retain(copy) == copy && neap_db_retain(NULL) == NULL);
   neap_db_close(copy);
-  CHECK_OK(neap_db_prune(copy, 30, &n, &error)); /* all are of today */
-  CHECK_EQ(n, 0);
-  CHECK_OK(neap_db_prune(copy, 30, NULL, &error));
+  CHECK_OK(neap_db_prune(copy, &month, &pruned, &error)); /* all are of today */
+  CHECK_EQ(pruned.n_plan, 0);
+  CHECK_EQ(pruned.n_run, 0);
+  CHECK_OK(neap_db_prune(copy, &month, NULL, &error));
+  CHECK_OK(neap_db_vacuum(copy, &error));
+  CHECK_OK(neap_db_merge(copy, path, &merged, &error)); /* all are there */
+  CHECK_EQ(merged.n_plan + merged.n_run, 0);
+  CHECK_FAILS(neap_db_merge(copy, copy_path, &merged, &error), NEAP_DB, "is the database itself");
+  CHECK_FAILS(neap_db_merge(copy, "/proc/nowhere.db", NULL, &error), NEAP_DB, "there is no file");
   neap_db_close(copy);
   neap_db_close(NULL);
   CHECK_FAILS(neap_db_backup(db, "/proc/nowhere.db", &error), NEAP_DB, "no backup was made");

@@ -289,7 +289,9 @@ TEST(queries_give_typed_values_and_take_parameters) {
 
 TEST(check_backup_and_prune_care_for_the_file) {
   neap_store *store = opened(temp_path("care.db"));
-  int64_t old = add_plan(store, "old", "k1"), run = add_plan(store, "run", "k2"), n = -1;
+  int64_t old = add_plan(store, "old", "k1"), run = add_plan(store, "run", "k2");
+  const neap_prune_options month = {.unused_days = 30, .n_run = -1, .bytes = -1};
+  neap_pruned pruned;
   add_plan(store, "new", "k3");
   char *report;
   CHECK_OK(neap_db_check(store, &report, &error));
@@ -302,8 +304,8 @@ TEST(check_backup_and_prune_care_for_the_file) {
   add_run(store, run, 4000000000);
   const char *copy = temp_path("copy.db");
   CHECK_OK(neap_db_backup(store, copy, &error));
-  CHECK_OK(neap_db_prune(store, 30, &n, &error));
-  CHECK_EQ(n, 1);
+  CHECK_OK(neap_db_prune(store, &month, &pruned, &error));
+  CHECK_EQ(pruned.n_plan, 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM net WHERE name = 'old'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 2);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 8);

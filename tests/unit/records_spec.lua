@@ -151,6 +151,7 @@ local function database(n_run)
 end
 local recorded, unused = database(3), database(0)
 base["neap.runs"] = { db = recorded }
+base["db:export"] = { path = support.shell "mktemp -d":match "[^\n]+" .. "/rows.sql" }
 
 -- How functions are called whose table is not all that they take, by record. What they give is a
 -- text that differs where an option does something, or nothing.
@@ -242,7 +243,14 @@ local calls = {
     return neap.with(o, function() return neap.rand(3):hash() .. neap.threads() end)
   end,
   ["neap.runs"] = function(o) return tostring(neap.runs(o)) end,
-  ["db:prune"] = function(o) return tostring(recorded:prune(o)) end,
+  ["db:prune"] = function(o)
+    local path = support.shell "mktemp -d":match "[^\n]+" .. "/copy.db"
+    assert(recorded:backup(path))
+    local copy <close> = assert(neap.db(path))
+    local n_plan, n_run = copy:prune(o)
+    return n_plan .. " " .. n_run
+  end,
+  ["db:export"] = function(o) return tostring(recorded:export(o)) .. " " .. tostring(o.path) end,
   ["run:table"] = function(o)
     local program, ws = profiled()
     local _ <close> = ws
@@ -371,6 +379,8 @@ local other = {
   ["net:Do.bindings"] = { p = "b" }, ["net:Do.scope"] = "t",
   ["net:Do.body"] = function(d) d:Exp("p", "q") end, ["run:table.sort"] = "live_bytes",
   ["neap.runs.db"] = unused, ["neap.runs.last"] = 1, ["db:prune.days"] = 7,
+  ["db:prune.runs"] = 1, ["db:prune.bytes"] = 1, ["db:export.run"] = 1, ["db:export.tag"] = "none",
+  ["db:export.path"] = support.shell "mktemp -d":match "[^\n]+" .. "/rows.json",
   ["neap.export.input"] = { 3, 4 },
   ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
   ["ws:run_steps.nets"] = { neap.net "given" }, ["ws:run_steps.stop"] = "stop",
@@ -580,7 +590,7 @@ describe("the records", function()
     for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank",
       "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot",
       "plan:whatif", "m:param", "m:buffer", "m:load", "m:load_state_dict", "m:optimize",
-      "neap.export", "neap.import", "neap.with", "neap.runs", "db:prune",
+      "neap.export", "neap.import", "neap.with", "neap.runs", "db:prune", "db:export",
       "run:table", "program:profile", "tensor:image",
       "neap.memonger.recycler", "neap.memonger.optimize_net", "neap.memonger.share_grad_blobs",
       "ws:assign", "ws:add_net", "ws:create_net", "ws:run_steps" } do

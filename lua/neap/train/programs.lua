@@ -227,19 +227,11 @@ local function plan_of(self, mode, n)
   return parts.net:_plan(parts.memory, range.plans), parts.update
 end
 
---- The script's arguments as JSON; nil where there are none, or no lua-cjson.
-local function script_arguments()
-  local words, has_json, json = {}, pcall(require, "cjson")
-  for i, word in ipairs(rawget(_G, "arg") or {}) do words[i] = tostring(word) end
-  return has_json and #words > 0 and json.encode(words) or nil
-end
-
 --- A training is one run of the database, whichever programs make its steps; a look at data is not
 -- part of it.
 local function run_of(self)
   if self.run_row == nil and self.memory.store ~= false then
     self.run_row = core.new_run {
-      arguments = script_arguments(),
       net = self.name or rawget(self.model, "_wanted_name") or "model",
       mode = "train",
       batch = self.batch,

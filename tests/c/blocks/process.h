@@ -63,11 +63,26 @@ QUIET(run_warning, s->number[0] = neap_run_warning(s->run)[0])
 CALL(db_check) { return neap_db_check(s->db, &s->text, error); }
 CALL(db_backup) { return neap_db_backup(s->db, copy_path, error); }
 CALL(db_prune) {
-  int64_t n = -1;
-  neap_status status = neap_db_prune(s->db, 30, &n, error);
-  s->number[0] = status == NEAP_OK ? (double)n : 0;
+  const neap_prune_options month = {.unused_days = 30, .n_run = -1, .bytes = -1};
+  neap_pruned done;
+  neap_status status = neap_db_prune(s->db, &month, &done, error);
+  s->number[0] = status == NEAP_OK ? (double)done.n_plan : 0;
   return status;
 }
+CALL(db_vacuum) { return neap_db_vacuum(s->db, error); }
+CALL(db_merge) {
+  neap_merged done;
+  neap_status status = neap_db_backup(s->db, copy_path, error);
+  if (status == NEAP_OK) status = neap_db_merge(s->db, copy_path, &done, error);
+  s->number[0] = status == NEAP_OK ? (double)done.n_plan : 0;
+  return status;
+}
+CALL(db_note_script) {
+  neap_db_note_script(s->db, "[]", "0123", 1);
+  s->number[0] = neap_db_knows_script(s->db);
+  return error->code;
+}
+QUIET(db_knows_script, s->number[0] = neap_db_knows_script(s->db))
 QUIET(draw_seed, neap_draw_seed(3))
 QUIET(memory_read, neap_memory_read())
 QUIET(memory_reset_high, neap_memory_reset_high())
@@ -140,6 +155,10 @@ static const entry process_entries[] = {
   {"neap_db_check", DB, call_db_check, NULL, false},
   {"neap_db_backup", DB, call_db_backup, NULL, false},
   {"neap_db_prune", DB, call_db_prune, NULL, false},
+  {"neap_db_vacuum", DB, call_db_vacuum, NULL, false},
+  {"neap_db_merge", DB, call_db_merge, NULL, false},
+  {"neap_db_note_script", DB, call_db_note_script, NULL, false},
+  {"neap_db_knows_script", DB, call_db_knows_script, NULL, true},
   {"neap_draw_seed", 0, call_draw_seed, NULL, true},
   {"neap_memory_read", 0, call_memory_read, NULL, true},
   {"neap_memory_reset_high", 0, call_memory_reset_high, NULL, true},
