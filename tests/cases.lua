@@ -92,8 +92,8 @@ function M.with_dtype(case, dtype)
   local wide = (dtype == "bf16" or dtype == "f16") and "f32" or dtype
   for i, spec in ipairs(case.inputs) do
     local own = spec and (spec.arg.wide and wide or dtype)
-    inputs[i] = spec and setmetatable({ dtype = M.is_float[spec.dtype] and own or spec.dtype },
-      { __index = spec })
+    local takes = spec and M.is_float[spec.dtype] and M.has(spec.arg.dtypes, own)
+    inputs[i] = spec and setmetatable({ dtype = takes and own or spec.dtype }, { __index = spec })
   end
   return setmetatable({ inputs = inputs }, { __index = case })
 end

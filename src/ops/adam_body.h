@@ -19,7 +19,8 @@ NEAP_MULTIVERSION static void OF(step)(const neap_row *row) {
     m_out[i] = first;
     v_out[i] = second;
     if (has_max) {
-      under = second < v_max[i] ? v_max[i] : second;
+      /* A NaN on either side is the larger one. */
+      under = second < v_max[i] || v_max[i] != v_max[i] ? v_max[i] : second;
       v_max_out[i] = under;
     }
     w_out[i] = keep * w[i] - size * first / (sqrt(under) / correction + eps);

@@ -12,7 +12,7 @@ NEAP_MULTIVERSION static void OF(adamax)(const neap_row *row) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
     const T d = g[i] + decay * w[i], first = share1 * m[i] + fresh1 * d;
-    const T old = share2 * v[i], now = fabs(d) + eps, largest = old > now ? old : now;
+    const T old = share2 * v[i], now = fabs(d) + eps, largest = old > now || old != old ? old : now;
     m_out[i] = first;
     v_out[i] = largest;
     w_out[i] = w[i] - size * first / largest;

@@ -11,10 +11,12 @@ NEAP_MULTIVERSION static void OF(rprop)(const neap_row *row) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
     const T turn = g[i] * before[i];
-    T rate = (is_first ? first : size[i]) * (turn > 0 ? grow : turn < 0 ? shrink : (T)1);
+    /* 1 where there is no turn, and NaN of a NaN. */
+    const T factor = turn > 0 ? grow : turn < 0 ? shrink : (T)1 + turn * 0;
+    T rate = (is_first ? first : size[i]) * factor;
     rate = rate < least ? least : rate > most ? most : rate;
     /* Where the gradient has turned nothing moves, and the next step takes it for a first one. */
-    const T d = turn < 0 ? (T)0 : g[i];
+    const T d = turn < 0 ? (T)0 : turn >= 0 ? g[i] : turn;
     size_out[i] = rate;
     before_out[i] = d;
     w_out[i] = w[i] - rate * (d > 0 ? (T)1 : d < 0 ? (T)-1 : d);

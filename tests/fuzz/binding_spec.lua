@@ -13,7 +13,8 @@ local left_out = {
   clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true,
   picture = true, export = true, close_descriptor = true,
   meta = true, methods = true, image = true, plot = true,
-  prune = true, _prune = true, vacuum = true, merge = true, close = true, _close = true, fit_batch = true,
+  prune = true, _prune = true, vacuum = true, merge = true, close = true, _close = true,
+  fit_batch = true,
 }
 
 local seed = math.tointeger(tonumber(os.getenv "NEAP_FUZZ_SEED" or "")) or 20240229

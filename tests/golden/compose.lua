@@ -17,10 +17,6 @@ end
 local function part(x, d, from, to, step)
   return x:slice { axes = { d }, starts = { from }, ends = { to }, steps = { step or 1 } }
 end
-local function choose(c, a, b)
-  return neap.where(c, type(a) == "number" and c.net:const(a) or a,
-    type(b) == "number" and c.net:const(b) or b)
-end
 
 --- Elementwise
 -- -------------------------------------------------------------------------------------------------

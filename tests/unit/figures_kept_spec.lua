@@ -293,8 +293,11 @@ end
 
 -- ---- runs ---------------------------------------------------------------------------------------
 
---- Those that the profiled run below is told by.
+--- Those that the profiled run below is told by, and the structure of a plan.
 local told = {
+  -- tests/unit/structure_spec.lua
+  ["view v_reader"] = true, ["view v_choice"] = true, ["view v_category"] = true,
+  ["view subnet_op"] = true, ["view subnet_value"] = true,
   ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true,
 }
 
@@ -696,7 +699,10 @@ end)
 local checked = {
   ["bench/init.lua bench.run"] = "here: neap.bench.measure",
   ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
-  ["check.lua check.plan"] = "tests/unit/figures_runs_spec.lua", ["cli/db.lua say"] = "a sentence",
+  ["check.lua check.plan"] = "tests/unit/figures_runs_spec.lua",
+  ["cli/db.lua plural"] = "a sentence",
+  ["inner/export.lua report_of"] = "tests/unit/care_spec.lua",
+  ["inner/export.lua write_json"] = "tests/unit/care_spec.lua",
   ["cli/sql.lua list"] = "a list of names",
   ["memory/count.lua count_memory.count"] = "here", ["db.lua ask"] = "here: views and queries",
   ["db.lua Db:info"] = "here",

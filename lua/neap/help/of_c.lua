@@ -157,8 +157,8 @@ return {
     blobs.",
   ["db:backup"] = "db:backup(path) -> true, or nil, message, code: a whole copy of the database, \z
     while others write to it.",
-  ["db:merge"] = "db:merge(path) -> plans and runs added, or nil, message, code: what another file \z
-    has and this one has not.",
+  ["db:merge"] = "db:merge(path) -> plans and runs added, or nil, message, code: what another \z
+    file has and this one has not.",
   ["db:vacuum"] = "db:vacuum() -> true, or nil, message, code: gives the room of what was removed \z
     back to the disk.",
   ["db:close"] = "db:close(): closes the database; running programs keep what they have to write \z
