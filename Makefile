@@ -121,7 +121,8 @@ $(BUILD)/tests/test_random_nets: tests/c/test_random_nets.c $(RANDOM_OBJ) $(OBJ)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $< $(RANDOM_OBJ) $(OBJ) -o $@ $(LIBS) $(LUA_LIBS)
 
 # Packing is a library of its own: its test has the objects of two rooms and no others.
-$(BUILD)/tests/test_pack: tests/c/test_pack.c $(filter $(BUILD)/base/% $(BUILD)/pack/%,$(OBJ))
+PACK_OBJ := $(filter $(BUILD)/base/% $(BUILD)/pack/%,$(OBJ))
+$(BUILD)/tests/test_pack: tests/c/test_pack.c $(PACK_OBJ)
 	@mkdir -p $(@D)
 	@$(CC) $(filter-out -Wmissing-prototypes -Wconversion,$(CFLAGS)) -MMD -MP -Itests/c $^ -o $@ -lm
 

@@ -1,9 +1,9 @@
 /* ladder.c: the plans that a budget takes its own from.
  *
  * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it
- * lie those that run forward ops again in the backward pass rather than keep what they make, in the
- * order of that work; then the same with bodies of loops and branches that recompute. Under a total
- * the list comes twice, with constants and without. With `inexact` it goes on: each section has
+ * lie those that run forward ops again in the backward pass rather than keep what they make, in
+ * bodies of loops and branches as in the graph itself, in the order of that work. Under a total the
+ * list comes twice, with constants and without. With `inexact` it goes on: each section has
  * half the scratch of the one before, and so perhaps other kernels. A budget takes the first rung
  * that keeps it.
  *
@@ -36,7 +36,6 @@ typedef struct ladder {
   neap_choices free; /* the first section's: what others are compared with */
   bool has_free;
   neap_recomputes *recomputes; /* of the section; NULL before they are asked for */
-  neap_graph *base;            /* the section's graph with nothing recomputed */
   size_t *need;                /* by set of the section: what its plan takes; 0: not made yet */
   /* what the plan nearest to fitting has to say; code OK: none is made yet */
   neap_error least;
@@ -172,19 +171,20 @@ static neap_status pass_through_arena(neap_way *w, const neap_plan_options *opti
 }
 
 /* Into w->graph and w->plan: the section's choices with these nodes recomputed. */
-static neap_status make_rung(neap_way *w, int n_recomputed, const int *recomputed,
+static neap_status make_rung(neap_way *w, const neap_recomputed *recomputed, bool keep_order,
                              neap_error *error) {
   /* Planned without the budget: a rung may not depend on it (see the head of the file). */
   neap_plan_options options = w->resolved.plan;
   options.budget_bytes = 0;
-  options.keep_order = n_recomputed > 0; /* the order that its peak is of */
-  if (n_recomputed > 0 && options.most_steps == 0) options.most_steps = RUNG_STEPS;
+  options.keep_order = keep_order; /* the order that its peak is of */
+  bool is_first = recomputed->n_node == 0 && recomputed->n_body == 0;
+  if (!is_first && options.most_steps == 0) options.most_steps = RUNG_STEPS;
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
   w->plan = NULL;
   w->graph = NULL;
   w->choices.hold_constants = true;
-  NEAP_TRY(neap_choices_recompute(&w->choices, n_recomputed, recomputed, error));
+  NEAP_TRY(neap_choices_recompute(&w->choices, recomputed, error));
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   NEAP_TRY(neap_plan_make(w->graph, &options, &w->plan, error));
   return pass_through_arena(w, &options, error);
@@ -200,28 +200,22 @@ bool neap_way_may_recompute(const neap_way *w) {
 }
 
 static neap_status make_set(ladder *l, int i, neap_error *error) {
-  int *recomputed = NULL, n_recomputed = 0;
-  NEAP_TRY(neap_recomputes_take(l->recomputes, i, &recomputed, &n_recomputed, error));
-  neap_status status = make_rung(l->w, n_recomputed, recomputed, error);
-  neap_free(recomputed);
-  if (status != NEAP_OK) return status;
-  /* A set of nothing is the section's first rung once more, whose order was free. */
-  NEAP_ASSERT(
-    n_recomputed == 0 || l->w->plan->arena_bytes >= neap_recomputes_peak(l->recomputes, i),
-    "no arena below the peak of its order, %zu bytes; got %zu",
-    neap_recomputes_peak(l->recomputes, i), l->w->plan->arena_bytes);
+  neap_recomputed recomputed;
+  bool free_order;
+  NEAP_TRY(neap_recomputes_take(l->recomputes, i, &recomputed, &free_order, error));
+  NEAP_TRY(make_rung(l->w, &recomputed, !free_order, error));
+  NEAP_ASSERT(l->w->plan->arena_bytes >= neap_recomputes_peak(l->recomputes, i),
+              "no arena below the peak of its order, %zu bytes; got %zu",
+              neap_recomputes_peak(l->recomputes, i), l->w->plan->arena_bytes);
   l->need[i] = NEAP_MAX(l->w->plan->arena_bytes, 1); /* 0 says that it is not made yet */
   note_refusal(l);
   return NEAP_OK;
 }
 
-/* The sets of the section, of the graph of its choices, which its first rung left with nothing
- * recomputed. */
+/* The sets of the section, of its choices. */
 static neap_status find_sets(ladder *l, neap_error *error) {
   neap_way *w = l->w;
-  neap_plan_options options = w->resolved.plan;
-  NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &l->base, error));
-  NEAP_TRY(neap_recomputes_new(l->base, &options, &l->recomputes, error));
+  NEAP_TRY(neap_recomputes_new(w->prepared, &w->choices, &w->resolved.plan, &l->recomputes, error));
   for (int i = 1; i < neap_recomputes_n(l->recomputes); i++)
     NEAP_ASSERT(neap_recomputes_peak(l->recomputes, i) < neap_recomputes_peak(l->recomputes, i - 1),
                 "peaks that fall along the list; set %d does not lie below the one before it", i);
@@ -232,10 +226,8 @@ static neap_status find_sets(ladder *l, neap_error *error) {
 
 static void leave_section(ladder *l) {
   neap_recomputes_free(l->recomputes);
-  neap_graph_free(l->base);
   neap_free(l->need);
   l->recomputes = NULL;
-  l->base = NULL;
   l->need = NULL;
 }
 
@@ -310,8 +302,8 @@ static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants
   neap_way *w = l->w;
   NEAP_TRY(choose_within(l, scratch_limit, error));
   w->choices.no_constants = !constants;
-  w->choices.bodies = 0;
-  NEAP_TRY(make_rung(w, 0, NULL, error));
+  const neap_recomputed none = {0};
+  NEAP_TRY(make_rung(w, &none, false, error));
   *found = neap_way_fits(w);
   if (!*found) note_refusal(l);
   return NEAP_OK;
@@ -358,8 +350,11 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   return status;
 }
 
-/* The rungs that recompute nodes of the graph itself, below the one at hand. */
-static neap_status climb_below(ladder *l, bool last, bool *found, neap_error *error) {
+/* The rungs below a section's first. `last`: no section follows. */
+static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
+  const neap_way *w = l->w;
+  if (w->resolved.plan.evict && w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
+    return climb_evicting(l, found, error);
   bool worth = false;
   neap_status status = is_worth_it(l, last, &worth, error);
   if (status != NEAP_OK || !worth) return status;
@@ -368,26 +363,6 @@ static neap_status climb_below(ladder *l, bool last, bool *found, neap_error *er
   if (status == NEAP_OK && !*found && last) status = name_least(l, error);
   leave_section(l);
   return status;
-}
-
-/* The rungs below a section's first. `last`: no section follows. Bodies of loops and branches
- * recompute when nothing beside them would do, at one level after the other. */
-static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
-  neap_way *w = l->w;
-  if (w->resolved.plan.evict && w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
-    return climb_evicting(l, found, error);
-  NEAP_TRY(climb_below(l, last, found, error));
-  if (*found || !neap_way_may_recompute(w) || !neap_graph_has_bodies(w->prepared)) return NEAP_OK;
-  for (int level = 1; level <= NEAP_BODY_LEVELS && !*found; level++) {
-    /* First the bodies of this level alone, then the graph's own nodes besides. */
-    w->choices.bodies = level;
-    NEAP_TRY(make_rung(w, 0, NULL, error));
-    *found = neap_way_fits(w);
-    if (*found) return NEAP_OK;
-    note_refusal(l);
-    NEAP_TRY(climb_below(l, last, found, error));
-  }
-  return NEAP_OK;
 }
 
 /* Sections of ever less scratch: halving finds a limit in few plans, and the last one allows

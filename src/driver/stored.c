@@ -72,7 +72,8 @@ static neap_status read_choices(neap_way *w, const char *text, neap_error *error
     return neap_fail(error, NEAP_PLAN, "stored choices hold no constants, the options do");
   if (!w->choices.no_constants && !has_with)
     return neap_fail(error, NEAP_PLAN, "stored choices hold constants, the options don't");
-  if ((w->choices.n_recomputed > 0 || w->choices.bodies > 0) && !neap_way_may_recompute(w))
+  const neap_recomputed *r = &w->choices.recomputed;
+  if ((r->n_node > 0 || r->n_body > 0) && !neap_way_may_recompute(w))
     return neap_fail(error, NEAP_PLAN, "stored choices recompute ops, the options don't");
   return NEAP_OK;
 }

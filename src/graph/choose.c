@@ -312,9 +312,8 @@ static neap_status choose_graph(const neap_graph *graph, const neap_choose_optio
 static neap_status take_from_like(neap_choices *out, const neap_choices *like, neap_error *error) {
   NEAP_ASSERT(out->n == like->n, "as many choices as the graph that is followed has, %d; got %d",
               like->n, out->n);
-  out->bodies = like->bodies;
   for (int i = 0; i < out->n; i++) out->choice[i].changed = like->choice[i].changed;
-  return neap_choices_recompute(out, like->n_recomputed, like->recomputed, error);
+  return neap_choices_recompute(out, &like->recomputed, error);
 }
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
@@ -331,11 +330,13 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   return status;
 }
 
-neap_status neap_choices_recompute(neap_choices *choices, int n_recomputed, const int *recomputed,
+neap_status neap_choices_recompute(neap_choices *choices, const neap_recomputed *recomputed,
                                    neap_error *error) {
-  int *copy = neap_arena_copy(&choices->arena, recomputed, (size_t)n_recomputed * sizeof *copy);
-  if (copy == NULL) return graph_no_memory(error);
-  choices->n_recomputed = n_recomputed;
+  neap_arena *arena = &choices->arena;
+  neap_recomputed copy = *recomputed;
+  copy.node = neap_arena_copy(arena, copy.node, (size_t)copy.n_node * sizeof *copy.node);
+  copy.body = neap_arena_copy(arena, copy.body, (size_t)copy.n_body * sizeof *copy.body);
+  if (copy.node == NULL || copy.body == NULL) return graph_no_memory(error);
   choices->recomputed = copy;
   return NEAP_OK;
 }
@@ -378,8 +379,8 @@ void neap_choices_fini(neap_choices *choices) {
 
 /* ---- text ---------------------------------------------------------------------------------------
  * "constants 1" (0: none, 2: those on the way to others too), "recomputed 2 4 7" (how many nodes
- * are recomputed, and which), "bodies 2" (how much bodies recompute, if they do), then one line a
- * node: "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
+ * are recomputed, and which), "bodies 1 3" (the same in bodies, if any are), then one line a node:
+ * "dnnl 0 2 4096 0 0 | abcd:16b@0 plain@0 > plain@0": engine, algorithm, threads, bytes of
  * scratch and of stash, whether it is changed, then layouts of inputs and of outputs. Bytes of an
  * opaque layout stand behind its @; others have 0.
  *
@@ -417,14 +418,19 @@ static void print_graph(const neap_choices *choices, const neap_graph *graph, in
   }
 }
 
+static void print_list(const char *word, int n, const int *list, neap_buffer *out) {
+  neap_buffer_add(out, "%s %d", word, n);
+  for (int i = 0; i < n; i++) neap_buffer_add(out, " %d", list[i]);
+  neap_buffer_add(out, "\n");
+}
+
 void neap_choices_print(const neap_choices *choices, const neap_graph *graph, neap_buffer *out) {
   int next = 0, constants = choices->hold_constants ? 2 : 1;
   if (choices->no_constants) constants = 0;
-  neap_buffer_add(out, "constants %d\nrecomputed %d", constants, choices->n_recomputed);
-  for (int i = 0; i < choices->n_recomputed; i++)
-    neap_buffer_add(out, " %d", choices->recomputed[i]);
-  neap_buffer_add(out, "\n");
-  if (choices->bodies > 0) neap_buffer_add(out, "bodies %d\n", choices->bodies);
+  const neap_recomputed *r = &choices->recomputed;
+  neap_buffer_add(out, "constants %d\n", constants);
+  print_list("recomputed", r->n_node, r->node, out);
+  if (r->n_body > 0) print_list("bodies", r->n_body, r->body, out);
   print_graph(choices, graph, &next, out);
 }
 
@@ -469,25 +475,28 @@ static neap_status compare_text(const char **text, const neap_choices *choices,
   return NEAP_OK;
 }
 
-/* Which nodes are recomputed; whether they may be is seen when they are. */
-static neap_status read_again(const char **text, neap_choices *out, neap_error *error) {
-  int n = 0, used = 0;
+/* A line of print_list; whether those nodes may be recomputed is seen when they are. */
+static neap_status read_list(const char **text, const char *word, neap_arena *arena, int *n_list,
+                             const int **list, neap_error *error) {
+  int n = 0, used = 0, *number = NULL;
+  bool good = strncmp(*text, word, strlen(word)) == 0;
+  if (good) *text += strlen(word);
   /* No more numbers than the text has letters: what a file says is no reason to take memory. */
-  bool good =
-    sscanf(*text, "recomputed %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
+  good = good && sscanf(*text, " %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
   if (good) {
-    out->recomputed = neap_arena_alloc(&out->arena, ((size_t)n + 1) * sizeof *out->recomputed);
-    if (out->recomputed == NULL) return graph_no_memory(error);
+    number = neap_arena_alloc(arena, ((size_t)n + 1) * sizeof *number);
+    if (number == NULL) return graph_no_memory(error);
   }
-  out->n_recomputed = 0;
   *text += used;
-  while (good && out->n_recomputed < n) {
-    good = sscanf(*text, " %d%n", &out->recomputed[out->n_recomputed++], &used) == 1;
+  for (int i = 0; good && i < n; i++) {
+    good = sscanf(*text, " %d%n", &number[i], &used) == 1;
     *text += used;
   }
   if (!good || **text != '\n')
     return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
   ++*text;
+  *n_list = n;
+  *list = number;
   return NEAP_OK;
 }
 
@@ -498,14 +507,12 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
     return neap_fail(error, NEAP_PLAN,
                      "stored choices do not begin by saying whether constants are held");
   text += used;
-  NEAP_TRY(read_again(&text, choices, error));
+  neap_recomputed *r = &choices->recomputed;
+  neap_arena *arena = &choices->arena;
+  NEAP_TRY(read_list(&text, "recomputed", arena, &r->n_node, &r->node, error));
   /* The line of bodies stands only where they recompute. */
-  if (sscanf(text, "bodies %d\n%n", &choices->bodies, &used) == 1) {
-    if (choices->bodies < 1 || choices->bodies > NEAP_BODY_LEVELS)
-      return neap_fail(error, NEAP_PLAN, "stored choices recompute in bodies at level %d",
-                       choices->bodies);
-    text += used;
-  }
+  if (strncmp(text, "bodies", strlen("bodies")) == 0)
+    NEAP_TRY(read_list(&text, "bodies", arena, &r->n_body, &r->body, error));
   choices->no_constants = constants == 0;
   choices->hold_constants = constants == 2;
   /* The lines of nodes are only compared. */

@@ -46,7 +46,7 @@ typedef struct neap_value {
   bool is_last; /* the last version of its blob's name: what fetch sees */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
-  bool is_held; /* a declared blob, which a workspace holds though no node reads it */
+  bool is_held;   /* a declared blob, which a workspace holds though no node reads it */
   bool is_turned; /* another value in the layout or the bank that a kernel wants (lay_out.c) */
   /* definition: node and output position; -1: exists before the graph runs */
   int node, position;
@@ -221,6 +221,13 @@ struct neap_graph {
 
 void neap_graph_free(neap_graph *graph);
 
+/* What runs again for the backward pass: nodes of the laid-out graph itself, and nodes of its
+ * bodies as places in the list of neap_graph_body_nodes; both ascending. */
+typedef struct neap_recomputed {
+  int n_node, n_body;
+  const int *node, *body;
+} neap_recomputed;
+
 /* Choices for all nodes, depth first (a node, then the nodes of its subgraphs). Plain data. */
 typedef struct neap_choices {
   int n;
@@ -228,15 +235,9 @@ typedef struct neap_choices {
   bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
   /* all of it is held, also what is only on the way to a constant; else that lies in the arena */
   bool hold_constants;
-  /* nodes of the laid-out graph that run again for the backward, ascending: what
-   * neap_recomputes_take gives */
-  int n_recomputed, *recomputed;
-  /* how much the bodies of loops and the branches of Ifs recompute: 0 (nothing that is kept) to
-   * NEAP_BODY_LEVELS (whatever can be) */
-  int bodies;
+  neap_recomputed recomputed;
   neap_arena arena;
 } neap_choices;
-enum { NEAP_BODY_LEVELS = 2 };
 
 typedef struct neap_choose_options {
   bool force; /* only `engine`, else `ref` */
@@ -253,7 +254,7 @@ typedef struct neap_choose_options {
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
                               neap_choices *out, neap_error *error);
 /* Says which nodes of the laid-out graph are to run again; copied. */
-neap_status neap_choices_recompute(neap_choices *choices, int n_recomputed, const int *recomputed,
+neap_status neap_choices_recompute(neap_choices *choices, const neap_recomputed *recomputed,
                                    neap_error *error);
 /* Marks as changed what differs from `free`, made for the same graph: in the kernel, its threads
  * where they matter, layouts or scratch. */

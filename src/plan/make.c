@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#define SUB_STEPS INT64_C(500000)
 #define ORDER_MAX_NODE 20000 /* the list scheduler looks at every ready node in every step */
 
 /* A body's values that lie in its iteration's frame: at their items. */
@@ -50,14 +51,39 @@ static neap_status plan_sub(const void *context, int node, int k, const neap_gra
   return neap_plan_make(sub, context, out, error);
 }
 
-/* Plans of all subnets. A budget is the whole net's affair, so subnets have none. Under policy
- * `pool` a frame is one block of the pool, taken while its owner runs, and planned within. */
-neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph,
-                           const neap_plan_options *options, neap_error *error) {
+/* What subnets are planned by. A budget is the whole net's affair, so they have none. Under policy
+ * `pool` a frame is one block of the pool, taken while its owner runs, and planned within. That the
+ * order of the net around them is kept says nothing of theirs. A search for recomputations plans
+ * them many times over, so that their addresses are searched for in few steps: in all plans, since
+ * what the search has seen is what a plan takes. */
+static neap_plan_options options_within(const neap_plan_options *options) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
+  inner.keep_order = false;
+  if (inner.most_steps == 0 || inner.most_steps > SUB_STEPS) inner.most_steps = SUB_STEPS;
   if (inner.policy == NEAP_POLICY_POOL) inner.policy = NEAP_POLICY_OFFSET;
+  return inner;
+}
+
+neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph,
+                           const neap_plan_options *options, neap_error *error) {
+  const neap_plan_options inner = options_within(options);
   return neap_plan_take_subs(plan, graph, plan_sub, &inner, error);
+}
+
+neap_status neap_plan_scratch(const neap_graph *graph, int n, const neap_plan_options *options,
+                              size_t *bytes, neap_error *error) {
+  const neap_plan_options inner = options_within(options);
+  const neap_node *node = &graph->node[n];
+  size_t frame = 0;
+  for (int k = 0; k < node->n_sub; k++) {
+    neap_plan *plan = NULL;
+    NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan, error));
+    frame = NEAP_MAX(frame, neap_align(plan->arena_bytes));
+    neap_plan_free(plan);
+  }
+  *bytes = frame + node->choice.scratch_bytes;
+  return NEAP_OK;
 }
 
 /* What holds for every order; `scratch_bytes` stays the plan's, borrowed. On failure there is
@@ -82,7 +108,7 @@ static void work_fini(neap_work *work) {
 /* The schedule of least peak, owned by the caller, on failure too. `dag` keeps the definition
  * order: there an order is only one of many that may run. So do `none` and `name`, whose bytes are
  * not those of the peak, and very large graphs. */
-static neap_status best_schedule(neap_schedule *best, const neap_work *work, neap_error *error) {
+neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_error *error) {
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
   bool packed =
     work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
@@ -199,7 +225,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
   if (out.offset == NULL)
     status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *out.offset, "offsets");
   /* When each storage lives, then where. */
-  if (status == NEAP_OK) status = best_schedule(&schedule, &work, error);
+  if (status == NEAP_OK) status = neap_schedule_best(&schedule, &work, error);
   if (status == NEAP_OK) status = neap_policy_lay_out(&work, &schedule, &out, error);
   if (status != NEAP_OK) goto done;
   neap_plan_fill_places(plan, graph, &schedule, out.offset);

@@ -182,22 +182,25 @@ size_t neap_plan_total_bytes(const neap_plan *plan);
 neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, neap_plan **out,
                              neap_error *error);
 
-/* Which nodes of a laid-out training graph may run again in the backward pass
- * (neap_graph_recompute),
- * so that its peak falls: a list of sets, of ever more work and ever lower peaks, as a greedy
- * search finds them. They do not depend on any budget. For executor `simple`. */
+/* What may run again in the backward pass, of a training graph and of its bodies, so that its peak
+ * falls: a list of sets, of ever more work and ever lower peaks, as a greedy search finds them.
+ * They do not depend on any budget. For executor `simple`. */
 typedef struct neap_recomputes neap_recomputes;
-/* `graph` must outlive it. */
-neap_status neap_recomputes_new(const neap_graph *graph, const neap_plan_options *options,
-                                neap_recomputes **out, neap_error *error);
+/* The prepared graph and its choices must outlive it; what they say of recomputations is nothing to
+ * it. */
+neap_status neap_recomputes_new(const neap_graph *prepared, const neap_choices *choices,
+                                const neap_plan_options *options, neap_recomputes **out,
+                                neap_error *error);
 void neap_recomputes_free(neap_recomputes *recomputes);
 int neap_recomputes_n(const neap_recomputes *recomputes);
-size_t neap_recomputes_peak(const neap_recomputes *recomputes, int i); /* in definition order */
-/* Set i without what its peak can do without: *recomputed, ascending, ended by neap_free. */
-neap_status neap_recomputes_take(neap_recomputes *recomputes, int i, int **recomputed,
-                                 int *n_recomputed, neap_error *error);
-/* The most bytes that one node takes by itself: no set leads below. */
-neap_status neap_recomputes_least(const neap_graph *graph, const neap_plan_options *options,
+size_t neap_recomputes_peak(const neap_recomputes *recomputes, int i); /* no arena lies below it */
+/* Set i without what its peak can do without; borrowed until the next call. Its peak is that of
+ * definition order, unless *free_order. */
+neap_status neap_recomputes_take(neap_recomputes *recomputes, int i, neap_recomputed *recomputed,
+                                 bool *free_order, neap_error *error);
+/* The most bytes that one node takes by itself, of a graph laid out with nothing recomputed: no set
+ * leads below. */
+neap_status neap_recomputes_least(neap_graph *graph, const neap_plan_options *options,
                                   size_t *least_bytes, neap_error *error);
 
 /* Whether a plan keeps to a limit: BUDGET error with the least that would do, which names what is

@@ -24,6 +24,37 @@ typedef struct neap_layout_out {
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
                                 neap_error *error);
+/* ground.c: the laid-out graph with some nodes of its bodies recomputed, `body` by their places in
+ * the list of them. Counted references; `first` recomputes none. */
+typedef struct neap_ground {
+  int n_ref;
+  neap_graph *graph;
+  bool borrows;          /* the graph is somebody else's */
+  size_t *scratch_bytes; /* by node */
+  bool *body;            /* by body node: runs again */
+  double work;           /* of those that do */
+} neap_ground;
+typedef struct neap_grounds {
+  const neap_graph *prepared;
+  const neap_choices *choices;
+  neap_plan_options options;
+  neap_ground *first;
+  int n_body;
+  neap_body_node *body; /* of the first ground's graph */
+} neap_grounds;
+/* prepared, choices and options are given, and outlive it. The first ground is of `graph`, laid out
+ * and borrowed, or of one that is laid out here where it is NULL. On failure it is to be ended
+ * too. */
+neap_status neap_grounds_init(neap_grounds *all, neap_graph *graph, neap_error *error);
+void neap_grounds_fini(neap_grounds *all);
+/* `like`: a ground whose scratch is taken over where bodies are the same; may be NULL. */
+neap_status neap_ground_new(const neap_grounds *all, const neap_ground *like, const bool *body,
+                            neap_ground **out, neap_error *error);
+neap_ground *neap_ground_retain(neap_ground *ground);
+void neap_ground_release(neap_ground *ground); /* NULL is allowed */
+
+/* recompute.c: the work of all nodes that run again, those of subnets too. */
+double neap_plan_recomputed_work(const neap_graph *graph);
 /* recompute.c: the work of a node, in operations: its own, and some for each byte of its
  * operands. */
 double neap_plan_work(const neap_graph *graph, const neap_node *node);
@@ -72,6 +103,11 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
 /* make.c: the same, planned like the net around them. */
 neap_status neap_plan_subs(neap_plan *plan, const neap_graph *graph,
                            const neap_plan_options *options, neap_error *error);
+/* make.c: the scratch that node n would have by them. */
+neap_status neap_plan_scratch(const neap_graph *graph, int n, const neap_plan_options *options,
+                              size_t *bytes, neap_error *error);
+/* make.c: the better of two orders, that of definition and one of low peak, as options allow. */
+neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_error *error);
 /* plan.c: a plan of zeros with its arrays, for the graph's counts; NULL when memory is refused. */
 neap_plan *neap_plan_new(const neap_graph *graph);
 /* partner.c: reason REUSE or SLOT and the partner, from the places. */

@@ -1,4 +1,5 @@
-/* recompute.c: which forward nodes run again in the backward pass, so that the peak falls.
+/* recompute.c: which forward nodes run again in the backward pass, so that the peak falls: of the
+ * graph itself, and of bodies of loops and branches.
  *
  * A value that the backward reads is idle from its last forward reader to its first backward one.
  * Greedy: of the values idle at the peak, give up the one that costs least work a byte; what its
@@ -9,6 +10,12 @@
  * at once; so long runs are charged for their bytes. On a chain of n equal layers that leads to
  * runs of about sqrt(n) between kept values, the memory of T. Chen et al., "Training deep nets with
  * sublinear memory cost" (2016), with at most one more forward pass in time.
+ *
+ * A node of a body is given up in the same way: with the makers of what it reads, or without, and
+ * then that is kept. What it moves is the size of the loop's frames, or of a branch's own bytes
+ * (ground.c). Since a loop that keeps less takes more while it steps back, descents begin at both
+ * ends, with all of the bodies kept and with all recomputed; and since a plan that recomputes in
+ * bodies alone is free in its order, each is done for that order too.
  *
  * The states of the descents are the candidates; those that another beats in work and in peak are
  * left out.
@@ -29,12 +36,13 @@ static const double FLOPS_A_BYTE = 10;
 static const double run_weight[] = {1, 8, 64, 512};
 
 /* Steps of the search: values asked about, nodes walked over, and what a trial takes, each node of
- * it as many as these. */
+ * it as many as these; and of each ground, by node of all subnets too. */
 #define DEFAULT_STEPS INT64_C(200000000)
-enum { TRIAL_STEPS = 16 };
+enum { TRIAL_STEPS = 16, GROUND_STEPS = 1000 };
 
 /* What a trial set leads to. Values below the base graph's n_value have the same ids in it. */
 typedef struct trial {
+  neap_ground *ground; /* what it is a sketch of */
   neap_graph *graph;
   neap_work work;
   neap_schedule schedule;
@@ -46,22 +54,30 @@ typedef struct candidate {
   size_t peak_bytes;
   double work;
   bool *recomputed; /* by base node; the chooser's arena */
+  bool *body;       /* by body node; the same */
+  bool free_order;  /* the peak is that of a plan whose order is free; else of definition order */
   int index;        /* as found */
 } candidate;
 
 typedef struct neap_recomputes {
+  neap_grounds grounds;
   const neap_graph *graph; /* the base: nothing is recomputed */
-  neap_plan *plan;         /* of subnets alone: their arenas are scratch */
   neap_plan_options options;
-  const size_t *scratch; /* by base node */
+  bool *body;         /* by body node: recomputed */
+  bool *body_blocked; /* by body node, moves with makers and without them */
+  bool free_order;    /* of the descent at hand: bodies alone recompute, in the best order */
   bool *can, *recomputed, *blocked;
   bool *in_move;      /* by base node: of the move at hand */
   bool *visited;      /* by base node: scratch of a walk */
   int *stack;         /* of base nodes */
   int *move, *best;   /* nodes of a move, of the best one */
   int n_move, n_best; /* how many */
-  int *list;          /* room for a set as a list */
-  double *cost;       /* by base node */
+  /* the same of body nodes, which a move has either of */
+  int *body_move, *best_body;
+  int n_body_move, n_best_body, best_at; /* best_at: its place in body_blocked */
+  int *list;                             /* room for a set as a list */
+  int *body_list;                        /* the same of body nodes */
+  double *cost;                          /* by base node */
   trial now;
   candidate *candidate;
   int n_candidate, cap_candidate;
@@ -77,6 +93,7 @@ static void trial_fini(trial *t) {
   neap_uses_fini(&t->work.uses);
   neap_free(t->scratch);
   neap_graph_free_sketch(t->graph);
+  neap_ground_release(t->ground);
   memset(t, 0, sizeof *t);
 }
 
@@ -90,7 +107,7 @@ static int list_of(const chooser *c) {
 
 /* Scratch of the trial's nodes. Nodes of the base keep their order among the recomputations, so
  * that they are counted as they are met. False: memory is refused. */
-static bool spread_scratch(const chooser *c, trial *t) {
+static bool spread_scratch(trial *t) {
   t->scratch = neap_alloc_zeroed(((size_t)t->graph->n_node + 1) * sizeof *t->scratch);
   if (t->scratch == NULL) return false;
   int base = 0;
@@ -100,26 +117,48 @@ static bool spread_scratch(const chooser *c, trial *t) {
     if (node->recomputes > 0)
       t->scratch[n] = node->choice.scratch_bytes;
     else
-      t->scratch[n] = c->scratch[base++];
+      t->scratch[n] = t->ground->scratch_bytes[base++];
   }
   return true;
 }
 
-/* The schedule, in definition order, of the graph with c->recomputed recomputed. Owned; ended here
- * after a failure. */
+/* The ground with c->body recomputed: that of the present trial where it has the same. */
+static neap_status find_ground(chooser *c, neap_ground **out, neap_error *error) {
+  neap_ground *like = c->now.ground != NULL ? c->now.ground : c->grounds.first;
+  if (memcmp(like->body, c->body, (size_t)c->grounds.n_body) == 0) {
+    *out = neap_ground_retain(like);
+    return NEAP_OK;
+  }
+  c->n_step += (int64_t)GROUND_STEPS * c->grounds.choices->n;
+  return neap_ground_new(&c->grounds, like, c->body, out, error);
+}
+
+/* The schedule of the ground as a plan would have it that is free in its order. A sketch of nothing
+ * recomputed has the same nodes, but no edges. */
+static neap_status schedule_freely(trial *t, neap_error *error) {
+  neap_work work = t->work;
+  work.graph = t->ground->graph;
+  return neap_schedule_best(&t->schedule, &work, error);
+}
+
+/* The schedule, in definition order, of the graph with c->body and c->recomputed recomputed. Owned;
+ * ended here after a failure. */
 static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   memset(t, 0, sizeof *t);
   int n = list_of(c);
   c->n_step += (int64_t)TRIAL_STEPS * (c->graph->n_node + n);
+  NEAP_TRY(find_ground(c, &t->ground, error));
   /* A sketch has the nodes, values and edges that a schedule asks for, and nothing else. */
-  neap_status status = neap_graph_sketch(c->graph, n, c->list, &t->graph, error);
-  if (status == NEAP_OK && !spread_scratch(c, t))
+  neap_status status = neap_graph_sketch(t->ground->graph, n, c->list, &t->graph, error);
+  if (status == NEAP_OK && !spread_scratch(t))
     status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
   if (status == NEAP_OK) {
     t->work = (neap_work){.graph = t->graph, .options = c->options, .scratch_bytes = t->scratch};
     status = neap_graph_uses(t->graph, &t->work.uses, error);
   }
-  if (status == NEAP_OK) status = neap_schedule_init(&t->schedule, &t->work, NULL, error);
+  if (status == NEAP_OK && c->free_order) status = schedule_freely(t, error);
+  if (status == NEAP_OK && !c->free_order)
+    status = neap_schedule_init(&t->schedule, &t->work, NULL, error);
   if (status != NEAP_OK) trial_fini(t);
   return status;
 }
@@ -294,12 +333,99 @@ static bool has_waiting_output(chooser *c, int m) {
   return false;
 }
 
-/* The cheapest move at the peak into c->best; false: there is none. */
+/* Whether the bytes that body nodes of i's kind keep are live at the peak: its frames, or the bytes
+ * of the node it would run in. */
+static bool is_hot(const chooser *c, int i) {
+  const neap_body_node *body = &c->grounds.body[i];
+  const neap_schedule *s = &c->now.schedule;
+  if (body->frames < 0)
+    return base_of(c, &c->now.graph->node[s->order[s->peak_step]]) == body->scratch;
+  const neap_interval *life = &s->life[s->root[body->frames]];
+  return life->first <= s->peak_step && s->peak_step <= life->last;
+}
+
+/* Whether body node i reads of what body node k makes. */
+static bool reads_body(const chooser *c, int i, int k) {
+  const neap_body_node *reader = &c->grounds.body[i], *maker = &c->grounds.body[k];
+  if (reader->graph != maker->graph) return false;
+  const neap_node *node = &reader->graph->node[reader->node];
+  for (int n = 0; n < node->n_in; n++)
+    if (node->in[n] >= 0 && reader->graph->value[node->in[n]].node == maker->node) return true;
+  return false;
+}
+
+/* Whether what body node k makes is kept by the present set. */
+static bool is_kept(chooser *c, int k) {
+  if (c->body[k] || c->grounds.body[k].is_kept) return !c->body[k];
+  c->n_step += c->grounds.n_body;
+  for (int i = 0; i < c->grounds.n_body; i++)
+    if (c->body[i] && reads_body(c, i, k)) return true;
+  return false;
+}
+
+/* What body node k keeps in all iterations, if it does. */
+static double body_bytes(const chooser *c, int k) {
+  return (double)c->grounds.body[k].bytes * c->grounds.body[k].times;
+}
+
+/* Fills c->body_move with body node i and, if `deep`, the makers of what it reads that is not kept
+ * yet, on from there; else that is kept from now on. Returns the bytes that the frames lose. */
+static double make_body_move(chooser *c, int i, bool deep) {
+  double freed = 0;
+  c->n_body_move = 0;
+  c->body_move[c->n_body_move++] = i;
+  for (int at = 0; at < c->n_body_move; at++) {
+    int reader = c->body_move[at];
+    if (is_kept(c, reader)) freed += body_bytes(c, reader);
+    c->n_step += c->grounds.n_body;
+    for (int k = 0; k < c->grounds.n_body; k++) {
+      bool in_move = false;
+      for (int m = 0; m < c->n_body_move; m++)
+        if (c->body_move[m] == k) in_move = true;
+      if (in_move || c->body[k] || !reads_body(c, reader, k) || is_kept(c, k)) continue;
+      if (deep)
+        c->body_move[c->n_body_move++] = k;
+      else
+        freed -= body_bytes(c, k);
+    }
+  }
+  return freed;
+}
+
+/* The cheapest move of body nodes that frees something at the peak into c->best_body, if it is
+ * cheaper than `least`, the price of the best move so far. */
+static void find_body(chooser *c, double weight, double least) {
+  c->n_best_body = 0;
+  for (int at = 0; at < 2 * c->grounds.n_body; at++) {
+    int i = at / 2;
+    if (c->body[i] || c->body_blocked[at] || !is_hot(c, i)) continue;
+    double freed = make_body_move(c, i, at % 2 == 0), cost = 0, run = 0;
+    if (freed <= 0) continue;
+    for (int k = 0; k < c->grounds.n_body; k++) {
+      const neap_body_node *body = &c->grounds.body[k];
+      if (c->body[k] && body->graph == c->grounds.body[i].graph) run += (double)body->bytes;
+    }
+    for (int m = 0; m < c->n_body_move; m++) {
+      const neap_body_node *body = &c->grounds.body[c->body_move[m]];
+      run += (double)body->bytes;
+      cost += body->times * neap_plan_work(body->graph, &body->graph->node[body->node]);
+    }
+    double price = cost * (1 + weight * run / (double)c->base_peak) / freed;
+    if ((c->n_best > 0 || c->n_best_body > 0) && price >= least) continue;
+    least = price;
+    c->n_best = 0;
+    c->best_at = at;
+    c->n_best_body = c->n_body_move;
+    neap_copy_bytes(c->best_body, c->body_move, (size_t)c->n_body_move * sizeof *c->best_body);
+  }
+}
+
+/* The cheapest move at the peak into c->best or c->best_body; false: there is none. */
 static bool find_move(chooser *c, double weight) {
   double least = 0;
   c->n_best = 0;
   for (int m = 0; m < c->graph->n_node; m++) {
-    if (!is_free(c, m) || c->blocked[m] || !has_waiting_output(c, m)) continue;
+    if (c->free_order || !is_free(c, m) || c->blocked[m] || !has_waiting_output(c, m)) continue;
     size_t held_bytes;
     double cost = make_move(c, m, &held_bytes);
     size_t freed = freed_bytes(c);
@@ -316,7 +442,19 @@ static bool find_move(chooser *c, double weight) {
     }
     end_move(c);
   }
-  return c->n_best > 0;
+  find_body(c, weight, least);
+  return c->n_best > 0 || c->n_best_body > 0;
+}
+
+/* Makes the best move, or takes it back: then its first node starts no other for now. */
+static void set_best(chooser *c, bool recomputed) {
+  for (int i = 0; i < c->n_best; i++) c->recomputed[c->best[i]] = recomputed;
+  for (int i = 0; i < c->n_best_body; i++) c->body[c->best_body[i]] = recomputed;
+  if (recomputed) return;
+  if (c->n_best_body > 0)
+    c->body_blocked[c->best_at] = true;
+  else
+    c->blocked[c->best[0]] = true;
 }
 
 static bool is_over(const chooser *c) { return c->n_step > c->most_steps; }
@@ -369,56 +507,84 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Where no move of body nodes is left, one of them may have become better kept, or better
+ * recomputed though it frees nothing by itself: changes the first that lowers the peak. */
+static neap_status change_body(chooser *c, bool *changed, neap_error *error) {
+  *changed = false;
+  for (int i = 0; i < c->grounds.n_body; i++) {
+    if (is_over(c)) break;
+    c->body[i] = !c->body[i];
+    NEAP_TRY(try_set(c, c->now.schedule.peak_bytes - 1, changed, error));
+    if (*changed) break;
+    c->body[i] = !c->body[i];
+  }
+  return NEAP_OK;
+}
+
 /* The present set as a candidate, if its peak is lower than all before it in this descent, which
  * began at `first`. */
 static neap_status add_candidate(chooser *c, int first, neap_error *error) {
-  size_t n = (size_t)c->graph->n_node, peak = c->now.schedule.peak_bytes;
+  size_t n = (size_t)c->graph->n_node, n_body = (size_t)c->grounds.n_body;
+  candidate next = {.peak_bytes = c->now.schedule.peak_bytes, .free_order = c->free_order};
   /* Moves add work: without a lower peak the candidate before this one is better. */
-  if (c->n_candidate > first && peak >= c->candidate[c->n_candidate - 1].peak_bytes) return NEAP_OK;
-  candidate next = {
-    .peak_bytes = peak,
-    .recomputed = neap_arena_copy(&c->arena, c->recomputed, n * sizeof *c->recomputed)};
-  if (next.recomputed == NULL ||
+  if (c->n_candidate > first && next.peak_bytes >= c->candidate[c->n_candidate - 1].peak_bytes)
+    return NEAP_OK;
+  next.recomputed = neap_arena_copy(&c->arena, c->recomputed, n * sizeof *c->recomputed);
+  next.body = neap_arena_copy(&c->arena, c->body, n_body * sizeof *c->body);
+  if (next.recomputed == NULL || next.body == NULL ||
       !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
     return neap_fail_memory(error, n, "a choice of recomputation");
+  next.work = c->now.ground->work;
   for (size_t m = 0; m < n; m++)
     if (c->recomputed[m]) next.work += c->cost[m];
   c->candidate[c->n_candidate++] = next;
   return NEAP_OK;
 }
 
-/* From nothing recomputed down as far as moves lead. */
-static neap_status descend(chooser *c, double weight, neap_error *error) {
+static void end_blocks(chooser *c) {
+  memset(c->blocked, 0, (size_t)c->graph->n_node);
+  memset(c->body_blocked, 0, 2 * (size_t)c->grounds.n_body);
+}
+
+/* From nothing recomputed, or all of the bodies, down as far as moves lead. */
+static neap_status descend(chooser *c, double weight, bool from_all, neap_error *error) {
   int first = c->n_candidate;
   memset(c->recomputed, 0, (size_t)c->graph->n_node);
-  memset(c->blocked, 0, (size_t)c->graph->n_node);
+  memset(c->body, 0, (size_t)c->grounds.n_body);
+  end_blocks(c);
   trial_fini(&c->now);
   NEAP_TRY(trial_init(c, &c->now, error));
   c->base_peak = NEAP_MAX(c->now.schedule.peak_bytes, 1);
+  if (from_all) {
+    for (int i = 0; i < c->grounds.n_body; i++) c->body[i] = true;
+    trial_fini(&c->now);
+    NEAP_TRY(trial_init(c, &c->now, error));
+    NEAP_TRY(add_candidate(c, first, error));
+  }
   bool gained = false; /* since moves were last unblocked */
   while (!is_over(c)) {
     bool good;
     if (find_move(c, weight)) {
       /* The best move is made if the exact peak does not rise. Else it is taken back, and its first
        * node starts no other for now. */
-      for (int i = 0; i < c->n_best; i++) c->recomputed[c->best[i]] = true;
+      set_best(c, true);
       NEAP_TRY(try_set(c, c->now.schedule.peak_bytes, &good, error));
       if (good) {
         gained = true;
         NEAP_TRY(add_candidate(c, first, error));
       } else {
-        c->blocked[c->best[0]] = true;
-        for (int i = 0; i < c->n_best; i++) c->recomputed[c->best[i]] = false;
+        set_best(c, false);
       }
       continue;
     }
     /* No move is left. Where neither a division nor any move since the last time has changed the
      * set, there will be none. */
     NEAP_TRY(divide_run(c, &good, error));
+    if (!good) NEAP_TRY(change_body(c, &good, error));
     if (good) NEAP_TRY(add_candidate(c, first, error));
     if (!good && !gained) return NEAP_OK;
     /* What raised the peak before may not do so now. */
-    memset(c->blocked, 0, (size_t)c->graph->n_node);
+    end_blocks(c);
     gained = false;
   }
   return NEAP_OK;
@@ -432,23 +598,33 @@ static int dearest(const chooser *c, const bool *tried) {
   return best;
 }
 
-/* Takes out what the candidate's own peak can do without, from the dearest on. The peak stays
- * exactly what it is: a lower one would make it a candidate that lower targets do not know. */
+/* Takes a node out of the set if the peak stays exactly what it is: a lower one would make it a
+ * candidate that lower targets do not know. */
+static neap_status take_out(chooser *c, bool *recomputed, size_t peak, neap_error *error) {
+  trial next;
+  *recomputed = false;
+  NEAP_TRY(trial_init(c, &next, error));
+  *recomputed = next.schedule.peak_bytes != peak;
+  trial_fini(&next);
+  return NEAP_OK;
+}
+
+/* Takes out what the candidate's own peak can do without: of bodies from the last on, of the
+ * graph's nodes from the dearest on. */
 static neap_status prune(chooser *c, const candidate *chosen, neap_error *error) {
   bool *tried = c->blocked;
-  memset(tried, 0, (size_t)c->graph->n_node);
+  end_blocks(c);
   neap_copy_bytes(c->recomputed, chosen->recomputed,
                   (size_t)c->graph->n_node * sizeof *c->recomputed);
+  neap_copy_bytes(c->body, chosen->body, (size_t)c->grounds.n_body * sizeof *c->body);
+  c->free_order = chosen->free_order;
+  for (int i = c->grounds.n_body - 1; i >= 0; i--)
+    if (c->body[i] && !is_over(c)) NEAP_TRY(take_out(c, &c->body[i], chosen->peak_bytes, error));
   while (!is_over(c)) {
     int n = dearest(c, tried);
     if (n < 0) break;
     tried[n] = true;
-    /* Without n: it stays out if the peak is the same. */
-    trial next;
-    c->recomputed[n] = false;
-    NEAP_TRY(trial_init(c, &next, error));
-    c->recomputed[n] = next.schedule.peak_bytes != chosen->peak_bytes;
-    trial_fini(&next);
+    NEAP_TRY(take_out(c, &c->recomputed[n], chosen->peak_bytes, error));
   }
   return NEAP_OK;
 }
@@ -482,6 +658,12 @@ static int sum_recomputed(const neap_graph *graph, double times, double *recompu
   return n_recomputed;
 }
 
+double neap_plan_recomputed_work(const neap_graph *graph) {
+  double all = 0, recomputed = 0;
+  sum_recomputed(graph, 1, &recomputed, &all);
+  return recomputed;
+}
+
 int neap_plan_recomputed(const neap_graph *graph, double *share_of_work) {
   double all = 0, recomputed = 0;
   int n_recomputed = sum_recomputed(graph, 1, &recomputed, &all);
@@ -491,12 +673,20 @@ int neap_plan_recomputed(const neap_graph *graph, double *share_of_work) {
 
 /* ---- what no choice undercuts ---------------------------------------------------------------- */
 
+/* Whether v is frames that shrink when bodies recompute. */
+static bool may_shrink(const chooser *c, neap_value_id v) {
+  for (int i = 0; i < c->grounds.n_body; i++)
+    if (c->grounds.body[i].frames == v) return true;
+  return false;
+}
+
 /* Bytes of distinct storages among n operands of the arena. Operands are few. */
 static size_t distinct_bytes(const chooser *c, int n, const neap_value_id *id) {
   const neap_schedule *s = &c->now.schedule;
   size_t bytes = 0;
   for (int i = 0; i < n; i++) {
     if (id[i] < 0 || c->graph->value[id[i]].region != NEAP_REGION_ARENA) continue;
+    if (may_shrink(c, id[i])) continue;
     /* A storage counts at the first operand that lies in it. */
     int j = 0;
     while (j < i && (id[j] < 0 || s->root[id[j]] != s->root[id[i]])) j++;
@@ -517,7 +707,10 @@ static size_t least_peak(const chooser *c) {
     bool may_share = node->op->n_inplace > 0 || node->op->inplace_any_input ||
                      node->op->n_alias > 0 || node->n_enforced > 0 || node->n_sub > 0;
     size_t operands = may_share ? NEAP_MAX(in, out) : in + out;
-    most = NEAP_MAX(most, neap_align(c->scratch[n]) + operands);
+    /* What runs again in a body changes its bytes, so that of them only the node's own are sure. */
+    size_t scratch = c->grounds.first->scratch_bytes[n];
+    if (node->n_sub > 0 && c->grounds.n_body > 0) scratch = node->choice.scratch_bytes;
+    most = NEAP_MAX(most, neap_align(scratch) + operands);
   }
   return most;
 }
@@ -536,8 +729,16 @@ static bool take_arrays(chooser *c) {
     *lists[i] = neap_arena_alloc(&c->arena, n * sizeof(int));
     if (*lists[i] == NULL) return false;
   }
+  size_t n_body = (size_t)c->grounds.n_body + 1;
+  c->body = neap_arena_alloc(&c->arena, n_body);
+  c->body_blocked = neap_arena_alloc(&c->arena, 2 * n_body);
+  int **by_body[] = {&c->body_list, &c->body_move, &c->best_body};
+  for (int i = 0; i < NEAP_COUNT(by_body); i++) {
+    *by_body[i] = neap_arena_alloc(&c->arena, n_body * sizeof(int));
+    if (*by_body[i] == NULL) return false;
+  }
   c->cost = neap_arena_alloc(&c->arena, n * sizeof *c->cost);
-  return c->cost != NULL;
+  return c->cost != NULL && c->body != NULL && c->body_blocked != NULL;
 }
 
 /* Less work first; of equal work the lower peak. */
@@ -563,8 +764,10 @@ static void keep_best(chooser *c) {
   c->n_candidate = n;
 }
 
-/* Costs, and the schedule with nothing recomputed. */
-static neap_status begin(chooser *c, neap_error *error) {
+/* The first ground, costs, and the schedule with nothing recomputed. */
+static neap_status begin(chooser *c, neap_graph *graph, neap_error *error) {
+  NEAP_TRY(neap_grounds_init(&c->grounds, graph, error));
+  c->graph = c->grounds.first->graph;
   if (!take_arrays(c))
     return neap_fail_memory(error, (size_t)c->graph->n_node * sizeof *c->cost,
                             "a choice of recomputation");
@@ -572,9 +775,6 @@ static neap_status begin(chooser *c, neap_error *error) {
     c->can[n] = neap_graph_can_recompute(c->graph, n);
     c->cost[n] = neap_plan_work(c->graph, &c->graph->node[n]) + 1; /* so that nothing is free */
   }
-  /* Subnets are planned once: what they need is the same in each trial. */
-  NEAP_TRY(neap_plan_subs(c->plan, c->graph, &c->options, error));
-  c->scratch = c->plan->scratch_bytes;
   return trial_init(c, &c->now, error);
 }
 
@@ -582,41 +782,46 @@ static neap_status find_candidates(chooser *c, neap_error *error) {
   NEAP_ASSERT(c->options.budget_bytes == 0,
               "candidates do not depend on a budget; this search has one of %zu bytes",
               c->options.budget_bytes);
-  /* Each weight has its share of the steps, and what those before it have left. */
-  int64_t all = c->most_steps;
-  for (int w = 0; w < NEAP_COUNT(run_weight); w++) {
-    c->most_steps = all / NEAP_COUNT(run_weight) * (w + 1);
-    NEAP_TRY(descend(c, run_weight[w], error));
-  }
+  /* Each descent has its share of the steps, and what those before it have left. */
+  const int64_t all = c->most_steps;
+  const bool has_bodies = c->grounds.n_body > 0;
+  const int n_descent = NEAP_COUNT(run_weight) * (has_bodies ? 4 : 1);
+  int n = 0;
+  for (int w = 0; w < NEAP_COUNT(run_weight); w++)
+    for (int end = 0; end < (has_bodies ? 4 : 1); end++) {
+      c->most_steps = all / n_descent * ++n;
+      c->free_order = end % 2 == 1;
+      NEAP_TRY(descend(c, run_weight[w], end / 2 == 1, error));
+    }
   c->most_steps = all;
   keep_best(c);
   return NEAP_OK;
 }
 
-/* Ready for a search; NULL after a failure. */
-static neap_recomputes *chooser_new(const neap_graph *graph, const neap_plan_options *options,
+/* Ready for a search over `prepared`, or for a bound of `graph`; NULL after a failure. */
+static neap_recomputes *chooser_new(const neap_graph *prepared, const neap_choices *choices,
+                                    neap_graph *graph, const neap_plan_options *options,
                                     neap_error *error) {
   chooser *c = neap_alloc_zeroed(sizeof *c);
-  neap_plan *plan = neap_plan_new(graph);
-  if (c == NULL || plan == NULL) {
+  if (c == NULL) {
     neap_fail_memory(error, sizeof *c, "a choice of recomputation");
-    neap_plan_free(plan);
-    neap_free(c);
     return NULL;
   }
-  *c = (chooser){.graph = graph, .plan = plan, .options = *options};
+  c->options = *options;
   c->options.budget_bytes = 0; /* what is found serves every budget */
+  c->grounds = (neap_grounds){.prepared = prepared, .choices = choices, .options = c->options};
   c->most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS;
-  if (begin(c, error) == NEAP_OK) return c;
+  if (begin(c, graph, error) == NEAP_OK) return c;
   neap_recomputes_free(c);
   return NULL;
 }
 
-neap_status neap_recomputes_new(const neap_graph *graph, const neap_plan_options *options,
-                                neap_recomputes **out, neap_error *error) {
+neap_status neap_recomputes_new(const neap_graph *prepared, const neap_choices *choices,
+                                const neap_plan_options *options, neap_recomputes **out,
+                                neap_error *error) {
   *out = NULL;
   neap_error own = {0};
-  chooser *c = chooser_new(graph, options, &own);
+  chooser *c = chooser_new(prepared, choices, NULL, options, &own);
   if (c != NULL && find_candidates(c, &own) == NEAP_OK) {
     *out = c;
     return NEAP_OK;
@@ -631,7 +836,7 @@ void neap_recomputes_free(neap_recomputes *c) {
   trial_fini(&c->now);
   neap_free(c->candidate);
   neap_arena_fini(&c->arena);
-  neap_plan_free(c->plan);
+  neap_grounds_fini(&c->grounds);
   neap_free(c);
 }
 
@@ -644,26 +849,23 @@ size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
 
 /* Has steps of its own, so that what comes out does not depend on which sets were asked for
  * before. */
-neap_status neap_recomputes_take(neap_recomputes *c, int i, int **recomputed, int *n_recomputed,
-                                 neap_error *error) {
+neap_status neap_recomputes_take(neap_recomputes *c, int i, neap_recomputed *recomputed,
+                                 bool *free_order, neap_error *error) {
   NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
-  *recomputed = NULL;
   c->n_step = 0;
   NEAP_TRY(prune(c, &c->candidate[i], error));
-  /* What is left of the set is the caller's. */
-  *n_recomputed = list_of(c);
-  *recomputed = neap_alloc(((size_t)*n_recomputed + 1) * sizeof **recomputed);
-  if (*recomputed == NULL)
-    return neap_fail_memory(error, (size_t)*n_recomputed * sizeof **recomputed,
-                            "a choice of recomputation");
-  neap_copy_bytes(*recomputed, c->list, (size_t)*n_recomputed * sizeof **recomputed);
+  int n = list_of(c), n_body = 0;
+  for (int k = 0; k < c->grounds.n_body; k++)
+    if (c->body[k]) c->body_list[n_body++] = k;
+  *recomputed = (neap_recomputed){n, n_body, c->list, c->body_list};
+  *free_order = c->candidate[i].free_order;
   return NEAP_OK;
 }
 
-neap_status neap_recomputes_least(const neap_graph *graph, const neap_plan_options *options,
+neap_status neap_recomputes_least(neap_graph *graph, const neap_plan_options *options,
                                   size_t *least_bytes, neap_error *error) {
   neap_error own = {0};
-  chooser *c = chooser_new(graph, options, &own);
+  chooser *c = chooser_new(NULL, NULL, graph, options, &own);
   if (c != NULL) *least_bytes = least_peak(c);
   neap_recomputes_free(c);
   if (c == NULL && error != NULL && error->code == NEAP_OK) *error = own;

@@ -363,9 +363,9 @@ neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choi
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
   /* What the choices say beside kernels: what runs again, in bodies and in the graph itself, and
    * whether constants are held. */
-  neap_status status = rewrite_recompute_bodies(made, choices->bodies, error);
-  if (status == NEAP_OK)
-    status = neap_graph_recompute(made, choices->n_recomputed, choices->recomputed, error);
+  const neap_recomputed *r = &choices->recomputed;
+  neap_status status = rewrite_recompute_bodies(made, r->n_body, r->body, error);
+  if (status == NEAP_OK) status = neap_graph_recompute(made, r->n_node, r->node, error);
   if (status == NEAP_OK && !choices->no_constants)
     status = graph_mark_constants(made, choices->hold_constants, error);
   size_t total = 0;

@@ -11,10 +11,9 @@
  * knows the pair around it, at any depth, and inner pairs come first: what they no longer keep the
  * outer frame has not to hold.
  *
- * How much is recomputed is a level, from 1 to NEAP_BODY_LEVELS: first what moves bytes rather
- * than computes, then whatever can be, in branches but for every sqrt(n)-th node (T. Chen et al.,
- * 2016). Levels depend on the graph alone; a budget takes the first that keeps it
- * (driver/ladder.c).
+ * Which nodes run again is the planner's affair (plan/recompute.c). It names them by their places
+ * in the list of all that could (neap_graph_body_nodes), which follows from the graph alone. What
+ * they read is kept from then on, unless they are told to make it again too.
  *
  * INVARIANT: both halves of a loop see the same items, those of states first.
  * INVARIANT: what a recomputed node reads is there when the backward runs: it is neither freed nor
@@ -22,7 +21,6 @@
  */
 #include "rewrite/rewrite_int.h"
 
-#include <math.h>
 #include <string.h>
 
 /* A loop and its backward in a laid-out graph, or in the two bodies of the pair around it. */
@@ -32,21 +30,33 @@ typedef struct pair {
   neap_node *forward, *backward;
   neap_graph *f, *b;      /* their bodies */
   neap_value_id kept;     /* in the forward's graph: its frames */
-  bool is_less;           /* a pair within keeps less than it did */
+  bool is_changed;        /* a pair within keeps something else than it did */
   bool *can, *recomputed; /* by node of f: may run in b too; does */
+  bool *read, *wanted;    /* by value of f: b reads it; or what runs again in b */
   int *seen;              /* by value of f: as b sees it; NEAP_NO_VALUE */
   int n_recomputed;
+  double times; /* iterations of all pairs up to this one */
 } pair;
 
-/* Operations for a byte moved below which a node is cheap to run again. */
-static const double FLOPS_A_BYTE = 4;
+/* A walk over the bodies of a graph: it lists what could run again, or makes run again what is
+ * marked (`recompute` of a node). */
+typedef struct walk {
+  bool lists;
+  neap_body_node *body;
+  int n_body, cap_body;
+  neap_body_node at; /* where the walk is, in the words of an entry */
+} walk;
 
-static bool is_cheap(const neap_graph *graph, const neap_node *node) {
-  double bytes = 0;
-  for (int i = 0; i < node->n_in; i++)
-    if (node->in[i] >= 0) bytes += (double)graph->value[node->in[i]].bytes;
-  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flops <= FLOPS_A_BYTE * bytes;
+static neap_status list_node(walk *w, neap_graph *graph, int node, size_t bytes, bool is_kept,
+                             neap_error *error) {
+  if (!neap_list_grow(&w->body, &w->cap_body, w->n_body + 1, sizeof *w->body))
+    return graph_no_memory(error);
+  w->at.graph = graph;
+  w->at.node = node;
+  w->at.bytes = bytes;
+  w->at.is_kept = is_kept;
+  w->body[w->n_body++] = w->at;
+  return NEAP_OK;
 }
 
 /* ---- loops: what can be ---------------------------------------------------------------------- */
@@ -76,18 +86,25 @@ static bool has_operand(const pair *p, neap_value_id v) {
   return p->outer != NULL ? is_there(p->outer, v) : rewrite_is_stable(p->graph, v);
 }
 
-/* Whether the backward can read what parameter v of the forward's body holds. */
+/* The state that v is, as an iteration found it or as it leaves it; -1: none. */
+static int state_of(const pair *p, neap_value_id v) {
+  const neap_value *value = &p->f->value[v];
+  if (value->region != NEAP_REGION_ARGUMENT) return -1;
+  const neap_port *port = &p->forward->loop->port[value->argument];
+  return port->kind == NEAP_PORT_STATE || port->kind == NEAP_PORT_NEXT ? port->index : -1;
+}
+
+/* Whether the backward can be given what parameter v of the forward's body holds. */
 static bool has_param(const pair *p, neap_value_id v) {
-  const neap_loop *loop = p->forward->loop;
-  const neap_port *port = &loop->port[p->f->value[v].argument];
+  const neap_port *port = &p->forward->loop->port[p->f->value[v].argument];
   if (find_there(p, v) < 0) return false;
-  if (port->kind == NEAP_PORT_STATE) return loop->state[port->index].item >= 0;
+  if (port->kind == NEAP_PORT_STATE) return true; /* the frames have it, or will */
   if (port->kind != NEAP_PORT_OPERAND && port->kind != NEAP_PORT_SLICE) return false;
   neap_value_id operand = p->forward->in[port->index];
   return operand >= 0 && has_operand(p, operand);
 }
 
-/* Whether v is there before an iteration of b, or can be given to it. */
+/* Whether v is there before an iteration of b, or can be given to it, as things are. */
 static bool is_there(const pair *p, neap_value_id v) {
   const neap_value *value = &p->f->value[v];
   if (!has_one_version(p->f, v)) return false;
@@ -96,23 +113,32 @@ static bool is_there(const pair *p, neap_value_id v) {
   return value->node < 0 ? has_param(p, v) : find_there(p, v) >= 0;
 }
 
-/* Whether input v of a node of f can be had in b. */
-static bool can_read(const pair *p, neap_value_id v) {
+/* Whether v of the iteration's arena could be kept: it has bytes of its own, in their order. */
+static bool is_keepable(const pair *p, neap_value_id v) {
   const neap_value *value = &p->f->value[v];
-  if (value->region == NEAP_REGION_ARENA) return has_one_version(p->f, v) && p->can[value->node];
-  return is_there(p, v);
+  const neap_node *maker = &p->f->node[value->node];
+  return value->layout.kind == NEAP_LAYOUT_PLAIN && !value->is_stash && maker->n_enforced == 0 &&
+         maker->op->n_alias == 0;
 }
 
-/* Whether the node can run in the backward's body too, and should at this level. */
-static bool can_run_again(const pair *p, const neap_node *node, int level) {
+/* Whether a node that runs again in b can read input v of the node of f. */
+static bool can_read(const pair *p, neap_value_id v) {
+  const neap_value *value = &p->f->value[v];
+  if (!has_one_version(p->f, v)) return false;
+  if (value->region == NEAP_REGION_ARENA) return p->can[value->node] || is_keepable(p, v);
+  return is_there(p, v) || (value->node >= 0 && state_of(p, v) >= 0);
+}
+
+/* Whether the node can run in the backward's body too. */
+static bool can_run_again(const pair *p, const neap_node *node) {
   if ((node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0 || node->n_sub > 0 ||
       node->n_enforced > 0)
     return false;
-  if (level == 1 && !is_cheap(p->f, node)) return false;
-  /* What it makes lies in the iteration alone, and stays as it makes it. */
+  /* What it makes lies in the iteration alone, or is a state, and stays as it makes it. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &p->f->value[node->out[k]];
-    bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME;
+    bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME ||
+                  state_of(p, node->out[k]) >= 0;
     if (!is_own || value->is_stash || !has_one_version(p->f, node->out[k])) return false;
   }
   for (int i = 0; i < node->n_in; i++)
@@ -120,34 +146,97 @@ static bool can_run_again(const pair *p, const neap_node *node, int level) {
   return true;
 }
 
-static neap_status take_lists(pair *p, neap_error *error) {
-  size_t n = (size_t)p->f->n_node + 1;
-  p->can = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
-  p->recomputed = neap_arena_alloc(&p->b->arena, n * sizeof(bool));
-  p->seen = neap_arena_alloc(&p->b->arena, ((size_t)p->f->n_value + 1) * sizeof(int));
-  if (p->can == NULL || p->recomputed == NULL || p->seen == NULL) return graph_no_memory(error);
-  for (int v = 0; v < p->f->n_value; v++) p->seen[v] = NEAP_NO_VALUE;
+static bool is_read(const neap_graph *graph, neap_value_id v) {
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++)
+      if (graph->node[n].in[i] == v) return true;
+  return false;
+}
+
+/* The lists of a pair: what can run again, and what the backward reads of the iteration. */
+static neap_status fill_lists(pair *p, neap_error *error) {
+  neap_arena *arena = &p->b->arena;
+  size_t n = (size_t)p->f->n_node + 1, m = (size_t)p->f->n_value + 1;
+  p->can = neap_arena_alloc(arena, n * sizeof(bool));
+  p->recomputed = neap_arena_alloc(arena, n * sizeof(bool));
+  p->read = neap_arena_alloc(arena, m * sizeof(bool));
+  p->wanted = neap_arena_alloc(arena, m * sizeof(bool));
+  p->seen = neap_arena_alloc(arena, m * sizeof(int));
+  if (p->can == NULL || p->recomputed == NULL || p->read == NULL || p->wanted == NULL ||
+      p->seen == NULL)
+    return graph_no_memory(error);
+  /* Makers come before readers. */
+  for (int k = 0; k < p->f->n_node; k++) p->can[k] = can_run_again(p, &p->f->node[k]);
   return NEAP_OK;
 }
 
-/* Nodes that make a kept value and can run again do; and those that they read of, in the end. */
-static void choose_nodes(pair *p, int level) {
-  /* Makers come before readers: who can is asked from the first on, who does from the last back. */
-  for (int m = 0; m < p->f->n_node; m++) p->can[m] = can_run_again(p, &p->f->node[m], level);
+/* What b reads now, and as which of its values. */
+static void find_read(pair *p) {
+  for (int v = 0; v < p->f->n_value; v++) {
+    const neap_value *value = &p->f->value[v];
+    bool is_place = value->region == NEAP_REGION_FRAME || value->region == NEAP_REGION_ARGUMENT;
+    p->seen[v] = is_place ? find_there(p, v) : NEAP_NO_VALUE;
+    p->read[v] = p->seen[v] >= 0 && is_read(p->b, p->seen[v]);
+  }
+}
+
+/* Whether the backward wants something of the node, *must: that can't be kept for it. */
+static bool is_wanted(const pair *p, const neap_node *node, bool *must) {
+  bool wanted = false;
+  *must = false;
+  for (int k = 0; k < node->n_out; k++) {
+    neap_value_id v = node->out[k];
+    if (!p->wanted[v]) continue;
+    wanted = true;
+    if (p->f->value[v].region == NEAP_REGION_ARENA && !is_keepable(p, v)) *must = true;
+  }
+  return wanted;
+}
+
+/* The marked nodes, or `all` that can, run again where something of theirs is wanted; what they
+ * read is kept, or made again too. */
+static void choose_nodes(pair *p, bool all) {
+  p->n_recomputed = 0;
+  for (int v = 0; v < p->f->n_value; v++) p->wanted[v] = p->read[v];
+  /* From the last back: readers come behind makers. */
   for (int m = p->f->n_node - 1; m >= 0; m--) {
     const neap_node *node = &p->f->node[m];
-    for (int k = 0; k < node->n_out; k++)
-      if (p->can[m] && p->f->value[node->out[k]].region == NEAP_REGION_FRAME)
-        p->recomputed[m] = true;
+    bool must = false;
+    p->recomputed[m] = p->can[m] && is_wanted(p, node, &must) && (all || must || node->recompute);
     if (!p->recomputed[m]) continue;
     p->n_recomputed++;
-    /* What it reads of the iteration's arena is gone by then, so it is made again too. */
-    for (int i = 0; i < node->n_in; i++) {
-      const neap_value *value = node->in[i] >= 0 ? &p->f->value[node->in[i]] : NULL;
-      if (value != NULL && value->node >= 0 && value->region == NEAP_REGION_ARENA)
-        p->recomputed[value->node] = true;
-    }
+    for (int i = 0; i < node->n_in; i++)
+      if (node->in[i] >= 0) p->wanted[node->in[i]] = true;
   }
+}
+
+/* Whether the backward reads state s as an iteration found it. */
+static bool reads_found(const pair *p, int s, const bool *wanted) {
+  for (int v = 0; v < p->f->n_value; v++)
+    if (wanted[v] && p->f->value[v].node < 0 && state_of(p, v) == s) return true;
+  return false;
+}
+
+/* Nodes that could run again; what each would take in the frames. A state that is read as it was
+ * found lies there anyway. */
+static neap_status list_nodes(pair *p, walk *w, neap_error *error) {
+  w->at.times = p->times;
+  choose_nodes(p, true);
+  for (int m = 0; m < p->f->n_node; m++) {
+    const neap_node *node = &p->f->node[m];
+    size_t bytes = 0;
+    bool is_kept = false;
+    if (!p->recomputed[m]) continue;
+    for (int k = 0; k < node->n_out; k++) {
+      neap_value_id v = node->out[k];
+      int s = state_of(p, v);
+      if (s >= 0 && reads_found(p, s, p->read)) continue;
+      if (p->read[v]) is_kept = true;
+      if (p->wanted[v]) bytes += neap_align(p->f->value[v].bytes);
+    }
+    NEAP_TRY(list_node(w, p->f, m, bytes, is_kept, error));
+  }
+  return NEAP_OK;
 }
 
 /* ---- loops: what is changed ------------------------------------------------------------------ */
@@ -170,7 +259,6 @@ static int copy_value(pair *p, neap_value_id v) {
  * far is taken from the forward, or from what the pair around them has there. */
 static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
   *out = p->seen[v];
-  if (*out < 0) *out = find_there(p, v);
   if (*out < 0) *out = copy_value(p, v);
   if (*out < 0) return graph_no_memory(error);
   p->seen[v] = *out;
@@ -207,9 +295,7 @@ static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
   for (int k = 0; k < node.n_out; k++) {
     /* What the backward found in the frame is now what this node makes; all else is new to b. */
     neap_value_id v = node.out[k];
-    int id = NEAP_NO_VALUE;
-    if (p->f->value[v].region == NEAP_REGION_FRAME) id = find_there(p, v);
-    if (id < 0) id = copy_value(p, v);
+    int id = p->seen[v] >= 0 ? p->seen[v] : copy_value(p, v);
     if (id < 0) return graph_no_memory(error);
     neap_value *value = &p->b->value[id];
     value->region = NEAP_REGION_ARENA;
@@ -226,6 +312,7 @@ static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
   node.out = ids + node.n_in;
   node.forward = at;
   node.recomputed = true;
+  node.recompute = false;
   p->b->node[at] = node;
   /* what happens inside happens to all that is around it */
   for (pair *around = p; around != NULL; around = around->outer)
@@ -256,20 +343,6 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Items of the loop without those that `gone` says; each half has a list of its own. */
-static void shrink_record(neap_loop *loop, const bool *gone) {
-  int n = 0;
-  loop->record_bytes = 0;
-  for (int k = 0; k < loop->n_item; k++) {
-    if (gone[k]) continue;
-    neap_frame_item item = loop->item[k];
-    item.offset = loop->record_bytes;
-    loop->record_bytes += item.bytes;
-    loop->item[n++] = item;
-  }
-  loop->n_item = n;
-}
-
 /* The frames of the loop as one value, which the pair around it may keep. */
 static void resize_frames(pair *p) {
   size_t bytes = neap_loop_frames_bytes(p->forward->loop);
@@ -280,55 +353,84 @@ static void resize_frames(pair *p) {
     both[h]->bytes = bytes;
     both[h]->type.shape = NEAP_SHAPE((int64_t)bytes);
   }
-  if (p->outer == NULL) return;
-  p->outer->forward->loop->item[both[0]->argument].bytes = neap_align(bytes);
-  p->outer->backward->loop->item[both[0]->argument].bytes = neap_align(bytes);
-  p->outer->is_less = true;
+  if (p->outer != NULL) p->outer->is_changed = true;
 }
 
-/* Kept values that run again leave the frames; those behind them move up. */
-static neap_status drop_items(pair *p, neap_error *error) {
+/* Whether state s lies in the frames: the backward reads it as an iteration found it, or as it left
+ * it. */
+static bool is_in_frames(const pair *p, int s) {
+  if (reads_found(p, s, p->wanted)) return true;
+  for (int v = 0; v < p->f->n_value; v++) {
+    int maker = p->f->value[v].node;
+    if (maker >= 0 && p->wanted[v] && !p->recomputed[maker] && state_of(p, v) == s) return true;
+  }
+  return false;
+}
+
+/* The next item of a record that grows. */
+static int add_item(neap_loop *loop, size_t bytes) {
+  loop->item[loop->n_item] = (neap_frame_item){loop->record_bytes, neap_align(bytes)};
+  loop->record_bytes += neap_align(bytes);
+  return loop->n_item++;
+}
+
+/* States' items, for both halves. Those that lie in no frame have two buffers of the loop's own. */
+static void place_states(pair *p) {
   neap_loop *loop = p->forward->loop, *back = p->backward->loop;
-  int *place = neap_arena_alloc(&p->b->arena, ((size_t)loop->n_item + 1) * sizeof *place);
-  bool *gone = neap_arena_alloc(&p->b->arena, (size_t)loop->n_item + 1);
-  if (place == NULL || gone == NULL) return graph_no_memory(error);
-  /* Which items go: those of values that run again, which are transient in the forward from now
-   * on. */
+  for (int s = 0; s < loop->n_state; s++) {
+    const neap_port *port = &loop->port[s];
+    if (port->kind != NEAP_PORT_STATE) continue; /* a resident blob */
+    loop->state[s].item = is_in_frames(p, s) ? add_item(loop, loop->state[s].bytes) : -1;
+    /* The backward has the forward's ports under the same numbers. */
+    back->port[s].index = back->port[p->forward->n_in + s].index = loop->state[s].item;
+  }
+  loop->state_bytes = loop->record_bytes;
+  p->forward->choice.scratch_bytes = neap_loop_own_bytes(loop);
+}
+
+/* What the iteration keeps, in both halves, of what its nodes make: an item each. */
+static void place_values(pair *p) {
   for (int v = 0; v < p->f->n_value; v++) {
     neap_value *value = &p->f->value[v];
-    if (value->region != NEAP_REGION_FRAME || value->node < 0 || !p->recomputed[value->node])
-      continue;
-    gone[value->argument] = true;
-    value->region = NEAP_REGION_ARENA;
-    value->argument = 0;
-    value->is_last = false;
-  }
-  /* The new numbers of those that stay, wherever one is named: in both bodies, and in the ports of
-   * the backward. */
-  int n = 0;
-  for (int k = 0; k < loop->n_item; k++) place[k] = gone[k] ? -1 : n++;
-  neap_graph *both[] = {p->f, p->b};
-  for (int h = 0; h < 2; h++)
-    for (int v = 0; v < both[h]->n_value; v++) {
-      neap_value *value = &both[h]->value[v];
-      if (value->region == NEAP_REGION_FRAME) value->argument = place[value->argument];
+    bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME;
+    if (value->node < 0 || !is_own) continue;
+    if (p->wanted[v] && !p->recomputed[value->node]) {
+      value->region = NEAP_REGION_FRAME;
+      value->argument = add_item(p->forward->loop, value->bytes);
+    } else if (value->region == NEAP_REGION_FRAME) {
+      value->region = NEAP_REGION_ARENA;
+      value->argument = 0;
+      value->is_last = false;
     }
-  for (int i = 0; i < back->n_port; i++) {
-    neap_port *port = &back->port[i];
-    bool is_kept = port->kind == NEAP_PORT_KEPT || port->kind == NEAP_PORT_KEPT_NEXT;
-    if (is_kept && port->index >= 0) port->index = place[port->index];
+    /* The backward finds it at the same item. */
+    if (p->seen[v] < 0) continue;
+    p->b->value[p->seen[v]].region = value->region;
+    p->b->value[p->seen[v]].argument = value->argument;
   }
-  /* The record itself; the halves may have one list of items. */
-  shrink_record(loop, gone);
-  if (back->item != loop->item) {
-    shrink_record(back, gone);
-  } else {
-    back->n_item = loop->n_item;
-    back->record_bytes = loop->record_bytes;
-  }
+}
+
+/* The record anew: states first, then all that is wanted and does not run again. */
+static neap_status lay_out_items(pair *p, neap_error *error) {
+  neap_loop *loop = p->forward->loop, *back = p->backward->loop;
+  size_t room = (size_t)(loop->n_state + p->f->n_value + 1) * sizeof *loop->item;
+  loop->item = neap_arena_alloc(&p->b->arena, room);
+  back->item = neap_arena_alloc(&p->b->arena, room);
+  if (loop->item == NULL || back->item == NULL) return graph_no_memory(error);
+  loop->n_item = 0;
+  loop->record_bytes = 0;
+  place_states(p);
+  place_values(p);
+  /* Each half has a list of its own. */
+  neap_copy_bytes(back->item, loop->item, (size_t)loop->n_item * sizeof *back->item);
+  back->n_item = loop->n_item;
+  back->record_bytes = loop->record_bytes;
+  back->state_bytes = loop->state_bytes;
   resize_frames(p);
   return NEAP_OK;
 }
+
+/* How often a loop's body runs, if it runs as often as it may. */
+static double most_iterations(const neap_loop *loop) { return NEAP_MAX((double)loop->max, 1); }
 
 /* Sets p->forward and p->kept: the loop that made the frames which p->backward reads. false: it is
  * not here. */
@@ -352,8 +454,7 @@ static bool find_forward(pair *p) {
 
 /* Loop `n` of the graph, the backward's body of `outer` unless that is NULL, if it is a backward
  * one whose forward is here; pairs within it first. */
-static neap_status recompute_in_loop(pair *outer, neap_graph *graph, int n, int level,
-                                     neap_error *error) {
+static neap_status walk_loop(walk *w, pair *outer, neap_graph *graph, int n, neap_error *error) {
   pair p = {.outer = outer, .graph = graph, .backward = &graph->node[n]};
   const neap_loop *loop = p.backward->loop;
   /* Only frames of a known size can shrink, where their maker is at hand. */
@@ -361,13 +462,17 @@ static neap_status recompute_in_loop(pair *outer, neap_graph *graph, int n, int 
   if (!find_forward(&p)) return NEAP_OK;
   p.f = p.forward->sub[p.forward->n_sub - 1];
   p.b = p.backward->sub[0];
-  NEAP_TRY(take_lists(&p, error));
+  p.times = (outer != NULL ? outer->times : 1) * most_iterations(p.forward->loop);
+  NEAP_TRY(fill_lists(&p, error));
+  find_read(&p);
   /* Pairs within come first: what they no longer keep makes this one's frame smaller. */
-  for (int m = 0; m < p.b->n_node; m++) NEAP_TRY(recompute_in_loop(&p, p.b, m, level, error));
-  choose_nodes(&p, level);
-  if (p.n_recomputed == 0 && !p.is_less) return NEAP_OK;
+  for (int m = 0; m < p.b->n_node; m++) NEAP_TRY(walk_loop(w, &p, p.b, m, error));
+  find_read(&p); /* they may read more of this one than before */
+  if (w->lists) return list_nodes(&p, w, error);
+  choose_nodes(&p, false);
+  if (p.n_recomputed == 0 && !p.is_changed) return NEAP_OK;
+  NEAP_TRY(lay_out_items(&p, error));
   NEAP_TRY(add_nodes(&p, error));
-  NEAP_TRY(drop_items(&p, error));
   NEAP_TRY(graph_make_edges(p.f, error));
   return graph_make_edges(p.b, error);
 }
@@ -375,41 +480,86 @@ static neap_status recompute_in_loop(pair *outer, neap_graph *graph, int n, int 
 /* ---- branches -------------------------------------------------------------------------------- */
 
 /* A branch of a backward If: forward nodes, then backward ones. */
-static neap_status recompute_in_branch(neap_graph *branch, int level, neap_error *error) {
-  int *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
+static neap_status walk_branch(walk *w, neap_graph *branch, neap_error *error) {
+  int n = 0, *list = neap_arena_alloc(&branch->arena, ((size_t)branch->n_node + 1) * sizeof *list);
   if (list == NULL) return graph_no_memory(error);
-  /* How many can run again, and from that how long the runs are between those that do not. */
-  int n_can = 0;
-  for (int m = 0; m < branch->n_node; m++)
-    if (neap_graph_can_recompute(branch, m)) n_can++;
-  int run = NEAP_MAX((int)ceil(sqrt((double)n_can)), 2);
-  int n = 0, at = 0;
   for (int m = 0; m < branch->n_node; m++) {
+    const neap_node *node = &branch->node[m];
     if (!neap_graph_can_recompute(branch, m)) continue;
-    at++;
-    bool is_recomputed = at % run != 0;
-    if (level == 1) is_recomputed = is_cheap(branch, &branch->node[m]);
-    if (is_recomputed) list[n++] = m;
+    if (node->recompute) list[n++] = m;
+    if (!w->lists) continue;
+    size_t bytes = 0;
+    for (int k = 0; k < node->n_out; k++) bytes += neap_align(branch->value[node->out[k]].bytes);
+    w->at.times = 1;
+    NEAP_TRY(list_node(w, branch, m, bytes, true, error));
   }
-  return neap_graph_recompute(branch, n, list, error);
+  return w->lists ? NEAP_OK : neap_graph_recompute(branch, n, list, error);
 }
 
-neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *error) {
-  if (level == 0) return NEAP_OK;
+/* ---- the door -------------------------------------------------------------------------------- */
+
+/* The bodies of a graph's nodes, from inside out. */
+static neap_status walk_bodies(walk *w, neap_graph *graph, bool is_top, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     bool is_branch = node->loop == NULL && node->phase == NEAP_PHASE_BACKWARD;
+    if (is_top) w->at.scratch = w->at.forward = n;
+    if (is_top) w->at.frames = NEAP_NO_VALUE;
     for (int s = 0; s < node->n_sub; s++) {
-      NEAP_TRY(rewrite_recompute_bodies(node->sub[s], level, error));
-      if (is_branch) NEAP_TRY(recompute_in_branch(node->sub[s], level, error));
+      NEAP_TRY(walk_bodies(w, node->sub[s], false, error));
+      if (is_branch) NEAP_TRY(walk_branch(w, node->sub[s], error));
     }
-    NEAP_TRY(recompute_in_loop(NULL, graph, n, level, error));
+    /* What a loop of the graph itself keeps lies in a value of it. */
+    if (is_top && node->loop != NULL && node->loop->is_backward && node->loop->frames >= 0) {
+      w->at.frames = node->in[node->loop->frames];
+      if (w->at.frames >= 0) w->at.forward = graph->value[w->at.frames].node;
+    }
+    NEAP_TRY(walk_loop(w, NULL, graph, n, error));
   }
-  return graph_make_edges(graph, error);
+  return w->lists ? NEAP_OK : graph_make_edges(graph, error);
 }
 
-bool neap_graph_has_bodies(const neap_graph *graph) {
-  for (int n = 0; n < graph->n_node; n++)
-    if (graph->node[n].phase == NEAP_PHASE_BACKWARD && graph->node[n].n_sub > 0) return true;
-  return false;
+/* No node is marked; what the user marked has been heeded when the graph was built. */
+static void end_marks(neap_graph *graph) {
+  for (int n = 0; n < graph->n_node; n++) {
+    graph->node[n].recompute = false;
+    for (int s = 0; s < graph->node[n].n_sub; s++) end_marks(graph->node[n].sub[s]);
+  }
+}
+
+neap_status neap_graph_body_nodes(neap_graph *graph, int *n, neap_body_node **list,
+                                  neap_error *error) {
+  walk w = {.lists = true};
+  end_marks(graph);
+  neap_status status = walk_bodies(&w, graph, true, error);
+  if (status != NEAP_OK) {
+    neap_free(w.body);
+    return status;
+  }
+  *n = w.n_body;
+  *list = w.body;
+  return NEAP_OK;
+}
+
+neap_status rewrite_recompute_bodies(neap_graph *graph, int n, const int *recomputed,
+                                     neap_error *error) {
+  neap_body_node *list = NULL;
+  int n_list = 0;
+  if (n == 0) return NEAP_OK;
+  NEAP_TRY(neap_graph_body_nodes(graph, &n_list, &list, error));
+  neap_status status = NEAP_OK;
+  for (int i = 0; i < n; i++) {
+    bool is_next =
+      recomputed[i] >= 0 && recomputed[i] < n_list && (i == 0 || recomputed[i] > recomputed[i - 1]);
+    if (!is_next) {
+      status = neap_fail(error, NEAP_PLAN,
+                         "op %d of the bodies of \"%s\" can't be recomputed: %d ops of them can",
+                         recomputed[i] + 1, graph->name != NULL ? graph->name : "?", n_list);
+      break;
+    }
+    list[recomputed[i]].graph->node[list[recomputed[i]].node].recompute = true;
+  }
+  neap_free(list);
+  walk w = {0};
+  return status == NEAP_OK ? walk_bodies(&w, graph, true, error) : status;
 }

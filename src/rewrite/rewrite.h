@@ -27,9 +27,23 @@ neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error
 /* Recomputation (recompute.c), in a laid-out graph. Whether node n may run again in the backward
  * pass. */
 bool neap_graph_can_recompute(const neap_graph *graph, int n);
-/* Whether loops or branches step back in the graph, in whose bodies choices may recompute
+/* A node of a loop's body, or of a branch, that may run again in its backward
  * (recompute_body.c). */
-bool neap_graph_has_bodies(const neap_graph *graph);
+typedef struct neap_body_node {
+  neap_graph *graph; /* the body or branch: a subgraph of the laid-out graph, which outlives it */
+  int node;          /* of that */
+  /* nodes of the laid-out graph itself: in whose own bytes it would run again; in whose it runs
+   * first, the same where both lie in one body or branch */
+  int scratch, forward;
+  neap_value_id frames; /* of that graph: shrink. NEAP_NO_VALUE: lie in the node's own bytes */
+  size_t bytes;         /* that what it makes takes if it is kept */
+  bool is_kept;         /* something of it is, while nothing runs again */
+  double times;         /* it is kept so often: iterations, of loops around it too */
+} neap_body_node;
+/* All of them, in an order that follows from the graph alone; *list is ended by neap_free. Marks of
+ * nodes (`recompute`) are ended. */
+neap_status neap_graph_body_nodes(neap_graph *graph, int *n, neap_body_node **list,
+                                  neap_error *error);
 /* The nodes `recomputed`, ascending, run once more for those of the backward pass that read what
  * they make. In place; indices of nodes change. PLAN error for a node that may not. */
 neap_status neap_graph_recompute(neap_graph *graph, int n_recomputed, const int *recomputed,

@@ -18,8 +18,10 @@ REWRITE_PASS_MAP(X)
  * and state the graph does not write region CONSTANT; those on the way to others only if `all`. */
 neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error);
 
-/* recompute_body.c: in loops and branches of a laid-out graph, at a level of neap_choices. */
-neap_status rewrite_recompute_bodies(neap_graph *graph, int level, neap_error *error);
+/* recompute_body.c: entries of neap_graph_body_nodes run again, ascending. PLAN error for one that
+ * is not there. */
+neap_status rewrite_recompute_bodies(neap_graph *graph, int n, const int *recomputed,
+                                     neap_error *error);
 /* recompute.c: whether v is neither freed nor overwritten before the backward pass is over. */
 bool rewrite_is_stable(const neap_graph *graph, neap_value_id v);
 

@@ -227,7 +227,7 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
   neap_choices_print(&choices, graph, &a);
   choices.hold_constants = false;
   CHECK_OK(neap_choices_recall(a.text, graph, &choices, &error));
-  CHECK(choices.hold_constants && !choices.no_constants && choices.n_recomputed == 0);
+  CHECK(choices.hold_constants && !choices.no_constants && choices.recomputed.n_node == 0);
   neap_choices_print(&choices, graph, &b);
   CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
   for (int k = 0; k < NEAP_COUNT(wrong); k++) {
@@ -246,8 +246,12 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
   for (int i = 0; i < NEAP_COUNT(bad); i++)
     CHECK_FAILS(neap_choices_recall(bad[i], graph, &choices, &error), NEAP_PLAN,
                 "whether constants are held");
-  const char *const again[] = {"constants 1\nrecomputed 2 1", "constants 1\nagain -1\n",
-                               "constants 1\nrecomputed 9999999\n", "constants 1\n"};
+  const char *const again[] = {"constants 1\nrecomputed 2 1",
+                               "constants 1\nagain -1\n",
+                               "constants 1\nrecomputed 9999999\n",
+                               "constants 1\n",
+                               "constants 1\nrecomputed 0\nbodies 2 1\n",
+                               "constants 1\nrecomputed 0\nbodies x\n"};
   for (int i = 0; i < NEAP_COUNT(again); i++)
     CHECK_FAILS(neap_choices_recall(again[i], graph, &choices, &error), NEAP_PLAN,
                 "which ops run again");

@@ -74,11 +74,18 @@ TEST(choices_that_recompute_what_must_not_be_are_refused) {
   neap_graph_free(laid);
   laid = NULL;
   for (int i = 0; i < NEAP_COUNT(wrong); i++) {
-    CHECK_OK(neap_choices_recompute(&choices, wrong[i][1] >= 0 ? 2 : 1, wrong[i], &error));
+    const neap_recomputed set = {.n_node = wrong[i][1] >= 0 ? 2 : 1, .node = wrong[i]};
+    CHECK_OK(neap_choices_recompute(&choices, &set, &error));
     CHECK_FAILS(neap_graph_lay_out(graph, &choices, &laid, &error), NEAP_PLAN,
                 "can't be recomputed");
     CHECK(laid == NULL);
   }
+  /* The chain has no bodies. */
+  const int none[] = {0};
+  const neap_recomputed set = {.n_body = 1, .body = none};
+  CHECK_OK(neap_choices_recompute(&choices, &set, &error));
+  CHECK_FAILS(neap_graph_lay_out(graph, &choices, &laid, &error), NEAP_PLAN, "can't be recomputed");
+  CHECK(laid == NULL);
   neap_choices_fini(&choices);
   neap_graph_free(graph);
   neap_net_free(net);

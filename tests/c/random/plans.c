@@ -46,17 +46,23 @@ static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, total
   return NEAP_OK;
 }
 
-/* Every other node that may be is repeated for the backward: the plans must be as sound as those of
- * the graph itself. */
-static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid,
-                                 neap_choices *choices, uint64_t seed, totals *t,
-                                 neap_error *error) {
+/* Every other node that may be is repeated for the backward, in bodies too: the plans must be as
+ * sound as those of the graph itself. */
+static neap_status plan_repeated(const neap_graph *graph, neap_graph *laid, neap_choices *choices,
+                                 uint64_t seed, totals *t, neap_error *error) {
   neap_graph *repeated = NULL;
+  neap_body_node *list = NULL;
+  int n_list = 0;
+  NEAP_TRY(neap_graph_body_nodes(laid, &n_list, &list, error));
   int *again = malloc(((size_t)laid->n_node + 1) * sizeof *again), n_again = 0;
+  int *body = malloc(((size_t)n_list + 1) * sizeof *body), n_body = 0;
   totals apart = {0};
   for (int n = 0; n < laid->n_node; n++)
     if (neap_graph_can_recompute(laid, n) && (seed + (uint64_t)n * 7) % 3 > 0) again[n_again++] = n;
-  neap_status s = neap_choices_recompute(choices, n_again, again, error);
+  for (int i = 0; i < n_list; i++)
+    if ((seed + (uint64_t)i * 5) % 3 > 0) body[n_body++] = i;
+  const neap_recomputed set = {n_again, n_body, again, body};
+  neap_status s = neap_choices_recompute(choices, &set, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, choices, &repeated, error);
   if (s == NEAP_OK) s = plan_and_verify(repeated, seed, &apart, error);
   for (int n = 0; s == NEAP_OK && n < repeated->n_node; n++)
@@ -64,6 +70,8 @@ static neap_status plan_repeated(const neap_graph *graph, const neap_graph *laid
   t->n_plan += apart.n_plan;
   neap_graph_free(repeated);
   free(again);
+  free(body);
+  neap_free(list);
   return s;
 }
 
