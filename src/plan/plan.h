@@ -12,7 +12,7 @@
 #include "rewrite/rewrite.h"
 #include "pack/pack.h"
 
-#define NEAP_PLANNER_VERSION "10"
+#define NEAP_PLANNER_VERSION "11"
 
 typedef enum neap_policy {
   NEAP_POLICY_NONE,
