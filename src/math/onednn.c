@@ -164,12 +164,12 @@ static bool ask_algorithm(neap_onednn_case *c) {
   return good && ask_bytes(c);
 }
 
-/* Why Winograd's F(4x4, 3x3) does not beat the direct kernels; NULL: it does. It must spread the transform of the
- * weights over enough tiles of 4 x 4 outputs, and over enough channels that of x and y. The bounds
- * are measured (one core, AVX-512, f32): above them 1.4 to 2.7 times the speed forward and for x,
- * 1.1 to 2.2 for w; below, down to half. With few tiles of many channels (the last layers of a net,
- * where memory peaks) the scratch is largest and the gain least. Source: Lavin and Gray, "Fast
- * algorithms for convolutional neural networks", arXiv 1509.09308. */
+/* Why Winograd's F(4x4, 3x3) does not beat the direct kernels; NULL: it does. It must spread the
+ * transform of the weights over enough tiles of 4 x 4 outputs, and over enough channels that of x
+ * and y. The bounds are measured (one core, AVX-512, f32): above them 1.4 to 2.7 times the speed
+ * forward and for x, 1.1 to 2.2 for w; below, down to half. With few tiles of many channels (the
+ * last layers of a net, where memory peaks) the scratch is largest and the gain least. Source:
+ * Lavin and Gray, "Fast algorithms for convolutional neural networks", arXiv 1509.09308. */
 static const char *winograd_refusal(const neap_onednn_case *c) {
   enum { MIN_TILES = 128, MIN_CHANNELS = 32, MIN_CHANNELS_WEIGHT = 64 };
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT;

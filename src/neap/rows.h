@@ -193,7 +193,7 @@
   X(arguments, TEXT, "", STORE, "of the script: a list in JSON, or null")                        \
   X(tag, TEXT, "", STORE, "the user's label, or null")                                           \
   X(commit_id, TEXT, "", STORE, "the commit of the script's repository, or null")                \
-  X(commit_dirty, NUMBER, "", STORE, "1: files there differ from it; 0: none does; or null")       \
+  X(commit_dirty, NUMBER, "", STORE, "1: files there differ from it; 0: none does; or null")     \
   X(seed, NUMBER, "", STORE, "bits of an unsigned 64-bit number, shown signed")                  \
   X(n_thread, NUMBER, "", STORE, "threads")                                                      \
   X(n_step, NUMBER, "", STORE, "steps done")                                                     \

@@ -53,9 +53,9 @@ neap_status neap_ground_new(const neap_grounds *all, const neap_ground *like, co
 neap_ground *neap_ground_retain(neap_ground *ground);
 void neap_ground_release(neap_ground *ground); /* NULL is allowed */
 
-/* recompute.c: the work of all nodes that run again, those of subnets too. */
+/* work.c: the work of all nodes that run again, those of subnets too. */
 double neap_plan_recomputed_work(const neap_graph *graph);
-/* recompute.c: the work of a node, in operations: its own, and some for each byte of its
+/* work.c: the work of a node, in operations: its own, and some for each byte of its
  * operands. */
 double neap_plan_work(const neap_graph *graph, const neap_node *node);
 

@@ -26,10 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Work of a node in one unit: a byte moved stands for so many operations. Only ratios between nodes
- * matter. */
-static const double FLOPS_A_BYTE = 10;
-
 /* How dear a run of recomputed nodes is for its length: the work of a move counts (1 + weight *
  * bytes of its run / peak without recomputations) times. No weight is best for all nets, so all are
  * tried. */
@@ -627,48 +623,6 @@ static neap_status prune(chooser *c, const candidate *chosen, neap_error *error)
     NEAP_TRY(take_out(c, &c->recomputed[n], chosen->peak_bytes, error));
   }
   return NEAP_OK;
-}
-
-/* Records tell flops; the bytes are those of the operands. */
-double neap_plan_work(const neap_graph *graph, const neap_node *node) {
-  double bytes = 0;
-  for (int i = 0; i < node->n_in; i++)
-    if (node->in[i] >= 0) bytes += (double)graph->value[node->in[i]].bytes;
-  for (int k = 0; k < node->n_out; k++) bytes += (double)graph->value[node->out[k]].bytes;
-  return node->cost.flops + FLOPS_A_BYTE * bytes;
-}
-
-/* Nodes of the graph and its subgraphs that run again; adds up their work, and that of all others,
- * of a loop's body once an iteration. */
-static int sum_recomputed(const neap_graph *graph, double times, double *recomputed, double *all) {
-  int n_recomputed = 0;
-  for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
-    /* Either sum gets the node's own work. */
-    bool is_recomputed = node->recomputes > 0 || node->recomputed;
-    double *sum = is_recomputed ? recomputed : all;
-    *sum += times * neap_plan_work(graph, node);
-    if (is_recomputed) n_recomputed++;
-    /* A loop's subnets are weighed as if it took all the iterations that it may. */
-    double runs = times;
-    if (node->loop != NULL) runs *= NEAP_MAX((double)node->loop->max, 1);
-    for (int s = 0; s < node->n_sub; s++)
-      n_recomputed += sum_recomputed(node->sub[s], runs, recomputed, all);
-  }
-  return n_recomputed;
-}
-
-double neap_plan_recomputed_work(const neap_graph *graph) {
-  double all = 0, recomputed = 0;
-  sum_recomputed(graph, 1, &recomputed, &all);
-  return recomputed;
-}
-
-int neap_plan_recomputed(const neap_graph *graph, double *share_of_work) {
-  double all = 0, recomputed = 0;
-  int n_recomputed = sum_recomputed(graph, 1, &recomputed, &all);
-  *share_of_work = all > 0 ? recomputed / all : 0;
-  return n_recomputed;
 }
 
 /* ---- what no choice undercuts ---------------------------------------------------------------- */

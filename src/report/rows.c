@@ -150,8 +150,8 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
   return true;
 }
 
-/* Whether operand k of the op, of its inputs or of its outputs, stands in a pair of the record whose
- * two values lie in the same bytes: a view, which reads and writes nothing of it. */
+/* Whether operand k of the op, of its inputs or of its outputs, stands in a pair of the record
+ * whose two values lie in the same bytes: a view, which reads and writes nothing of it. */
 static bool is_viewed(const neap_rows *r, const neap_node *node, int k, bool is_out) {
   for (int p = 0; p < node->op->n_alias; p++) {
     neap_pair pair = node->op->alias[p];

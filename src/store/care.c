@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-/* Adds a query that gives, as `word_id`, the words that packed rows refer to: by the descriptions of
- * their columns, of which the texts are words. */
+/* Adds a query that gives, as `word_id`, the words that packed rows refer to: by the descriptions
+ * of their columns, of which the texts are words. */
 static void add_words_in_use(neap_buffer *out) {
   static const struct {
     neap_row_kind kind;

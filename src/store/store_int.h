@@ -21,7 +21,7 @@ struct neap_db {
   bool knows_script;
   char *arguments, *commit_id;
   int64_t commit_dirty;
-  neap_run *run;             /* open ones, and those that are not written yet */
+  neap_run *run; /* open ones, and those that are not written yet */
 };
 
 /* DB error for result code `rc`: "LOST: database "PATH" ...why". `lost` says what the caller goes
