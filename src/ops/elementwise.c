@@ -41,7 +41,8 @@ static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
 static void collapse(walk *w) {
   const neap_operand *out = w->out[0];
   const neap_shape *shape = &out->type.shape;
-  const int64_t ones[NEAP_ROW_MAX_IN] = {1, 1, 1, 1};
+  int64_t ones[NEAP_ROW_MAX_IN];
+  for (int k = 0; k < NEAP_ROW_MAX_IN; k++) ones[k] = 1;
   /* One row in the order of the bytes, whatever that is, since all operands have it. An absent
    * input is read by no loop. */
   bool same = true;

@@ -178,6 +178,7 @@ end
 map.masked_fill = function(net, b, a)
   return op(net, "MaskedFill", { b.x, b.m }, { value = a.value })
 end
+map.masked_select = function() return nil, "a length that depends on data has no gradient" end
 map.one_hot = function(net, b, a)
   return op(net, "OneHot", { b.x }, { depth = a.num_classes, dtype = "i64" })
 end
@@ -375,6 +376,47 @@ map.group_norm = function(net, b, a)
 end
 map.instance_norm = function(net, b, a)
   return op(net, "InstanceNorm", { b.x, b.weight or false, b.bias or false }, { eps = a.eps })
+end
+
+-- By golden mode: ours, and what goes with it.
+local modes = {
+  nearest = { "nearest", "asymmetric", "floor" },
+  ["nearest-exact"] = { "nearest", "half_pixel", "round_prefer_ceil" },
+}
+local function interpolate(net, b, a)
+  local rank, factor = #b.x.shape - 2, given(a.scale_factor)
+  if a.mode == "area" then
+    local sizes = {}
+    for d = 1, rank do
+      sizes[d] = factor and math.floor(b.x.shape[d + 2] * factor) or a.size[d]
+    end
+    assert(given(a.align_corners) == nil)
+    return op(net, "AdaptiveAveragePool", { b.x }, { output_size = sizes })
+  end
+  local own = modes[a.mode]
+    or { a.mode == "bicubic" and "cubic" or "linear",
+      given(a.align_corners) and "align_corners" or "half_pixel" }
+  assert(not modes[a.mode] or given(a.align_corners) == nil)
+  return op(net, "Resize", { b.x }, { mode = own[1], coordinates = own[2], rounding = own[3],
+    scales = factor, sizes = not factor and a.size or nil })
+end
+for _, d in ipairs { "1d", "2d", "3d" } do map["interpolate" .. d] = interpolate end
+local function patches(type)
+  return function(net, b, a)
+    return op(net, type, { b.x }, { kernel = a.kernel, stride = a.stride, pad = a.padding,
+      dilation = a.dilation, sizes = a.output })
+  end
+end
+map.unfold, map.fold = patches "Unfold", patches "Fold"
+map.affine_grid = function(net, b, a)
+  return op(net, "AffineGrid", { b.theta or b.x }, {
+    sizes = table.move(a.size, 3, #a.size, 1, {}), align_corners = a.align_corners,
+  })
+end
+map.grid_sample = function(net, b, a)
+  local mode = ({ bilinear = "linear", bicubic = "cubic" })[a.mode] or a.mode
+  return op(net, "GridSample", { b.x, b.grid },
+    { mode = mode, padding = a.padding_mode, align_corners = a.align_corners })
 end
 
 map.batch_norm = function(net, b, a)

@@ -87,7 +87,7 @@ end)
 describe("a kernel", function()
   it("names the dtypes that it computes", function()
     for name, record in pairs(op.records) do
-      for _, kernel in ipairs(record.kernels) do
+      for _, kernel in ipairs(record.kernels or {}) do -- none of what is made of other ops
         assert.is_true(#kernel.dtypes > 0, name .. " by " .. kernel.engine)
       end
     end

@@ -458,6 +458,7 @@ local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 
   GroupNorm = { 4, 3 }, InstanceNorm1d = { 2, 3 }, InstanceNorm2d = { 2, 3, 3 },
   InstanceNorm3d = { 2, 2, 2, 2 }, BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 },
   BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 }, GRU = { 3, 4 }, RNN = { 3, 4 },
+  Upsample = { 2, 3, 3 },
   PixelShuffle = { 36, 6, 6 }, PixelUnshuffle = { 2, 6, 6 }, ChannelShuffle = { 20 },
   SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
   Embedding = { shape = { 3 }, dtype = "i64" } }

@@ -80,6 +80,25 @@ activations.Dropout = class { "Dropout",
   end,
   describe = function(self) return tostring(self.rate) end }
 
+activations.Upsample = class { "Upsample",
+  options = { doc = "Images, or other spatial dimensions, in another size, as in PyTorch.",
+    positions = { "scale" },
+    { "scale", "number", 2, above = 0, doc = "factor of each spatial size" },
+    { of = "Resize.mode" },
+    { "align_corners", "boolean", false,
+      doc = "whether the outermost pixels keep their places; not for nearest" },
+    example = 'nn.Upsample { 2, mode = "linear" }' },
+  init = function(self, o)
+    self.scale, self.mode = o.scale, o.mode
+    self.coordinates = o.align_corners and "align_corners"
+      or o.mode == "nearest" and "asymmetric" or "half_pixel"
+  end,
+  forward = function(self, x)
+    return Module.op(self, "Resize", { x }, { scales = self.scale, mode = self.mode,
+      coordinates = self.coordinates, rounding = "floor" })
+  end,
+  describe = function(self) return ("%g, %s"):format(self.scale, self.mode) end }
+
 activations.PReLU = class { "PReLU", name = "prelu",
   options = { doc = [[Rectified linear unit with a slope below 0 that is learnt, one for all
       elements or one for each channel, the second dimension (He et al., ICCV 2015).]],

@@ -16,7 +16,8 @@
 -- optional =, variadic = }: dtypes are one of the words below, floats where nothing is said; a
 -- variadic one comes to `of` as a list. `exact = true`: the op only moves elements; else halves are
 -- computed in f32 and rounded once, at the end, so that no digits are lost on the way. `once`: its
--- gradient has none, since it is made of a loop. `cases` are as in the records of C.
+-- gradient has none, since it is made of a loop. `extent`: how long its output is depends on data.
+-- `cases` are as in the records of C.
 --
 -- INVARIANT: `of` sees nothing but its operands and options, and so gives the same net each time.
 -- @module neap.ops.compose
@@ -82,7 +83,8 @@ function compose.define(spec)
     source = spec.source, inputs = operands_of(spec.inputs), outputs = operands_of(spec.outputs),
     attrs = attrs_of(options.fields), enforced = {}, engines = {}, internal = false,
     control = false, gradient = not spec.no_grad, no_grad = spec.no_grad, cases = spec.cases,
-    made_of = spec.of, options = options, exact = spec.exact == true, once = spec.once == true }
+    made_of = spec.of, options = options, exact = spec.exact == true, once = spec.once == true,
+    extent = spec.extent == true }
 end
 
 -- ---- calls --------------------------------------------------------------------------------------

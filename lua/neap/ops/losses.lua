@@ -153,16 +153,11 @@ loss { "GaussianNllLoss",
 
 -- ---- classes ------------------------------------------------------------------------------------
 
---- A bool (.., classes at dimension 2, ..): whether the class is the label.
-local function is_label(name, x, labels)
-  local rank = #x.shape
-  if rank < 2 or #labels.shape ~= rank - 1 then
-    fail(("%s: x is (%s), labels (%s): expected (n, classes, ..) and (n, ..)"):format(name,
-      table.concat(x.shape, ","), table.concat(labels.shape, ",")))
-  end
-  local sizes = {}
-  for d = 1, rank do sizes[d] = d == 2 and x.shape[2] or 1 end
-  return labels:unsqueeze({ axes = { 2 } }):eq(kit.range(x.shape[2], labels.dtype):reshape(sizes))
+--- Raises unless labels are (n, ..) beside x (n, classes, ..).
+local function check_labels(name, x, labels)
+  if #x.shape >= 2 and #labels.shape == #x.shape - 1 then return end
+  fail(("%s: x is (%s), labels (%s): expected (n, classes, ..) and (n, ..)"):format(name,
+    table.concat(x.shape, ","), table.concat(labels.shape, ",")))
 end
 
 local labels = { "labels", "(n, ..), counted from 0", dtypes = "integer" }
@@ -178,19 +173,19 @@ loss { "NllLoss",
     .. "reduction='none'} }",
   { "ignore_index", "integer", unset = "no label", doc = "the label of what does not count" },
   of = function(o, x, label, factors)
-    local own = is_label("NllLoss", x, label)
-    if o.ignore_index then
-      own = own:logical_and(label:ne(o.ignore_index):unsqueeze { axes = { 2 } })
-    end
-    if factors then
-      local sizes = {}
-      for d = 1, #x.shape do sizes[d] = d == 2 and x.shape[2] or 1 end
-      factors = factors:reshape(sizes)
-    end
-    local terms = -where(own, factors and x * factors or x, 0):sum { axes = { 2 } }
+    check_labels("NllLoss", x, label)
+    -- What does not count is looked up as class 0, and left out behind it.
+    local counts = o.ignore_index and label:ne(o.ignore_index)
+    local class = (counts and where(counts, label, 0) or label):to "i64"
+    local terms = -x:gather_elements(class:unsqueeze { axes = { 2 } }, { axis = 2 })
+      :squeeze { axes = { 2 } }
+    local share = factors and factors:gather(class)
+    if share then terms = terms * share end
+    if counts then terms = where(counts, terms, 0) end
     if o.reduction ~= "mean" then return o.reduction == "sum" and terms:sum() or terms end
-    if not factors and not o.ignore_index then return terms:mean() end
-    return terms:sum() / where(own, factors or own:to(x.dtype), 0):sum()
+    if not share and not counts then return terms:mean() end
+    local weights = share or counts:to(x.dtype)
+    return terms:sum() / (share and counts and where(counts, share, 0) or weights):sum()
   end }
 
 loss { "MultiMarginLoss",
@@ -203,8 +198,10 @@ loss { "MultiMarginLoss",
   { "p", "integer", 1, min = 1, max = 2, doc = "the power" },
   { "margin", "number", 1, doc = "the distance that is asked for" },
   terms = function(o, x, label)
-    local own = is_label("MultiMarginLoss", x, label)
-    local at_label = where(own, x, 0):sum { axes = { 2 }, keepdim = true }
+    check_labels("MultiMarginLoss", x, label)
+    local at = label:to("i64"):unsqueeze { axes = { 2 } }
+    local own = at:eq(kit.range(x.shape[2]))
+    local at_label = x:gather_elements(at, { axis = 2 })
     local over = where(own, 0, (x - at_label + o.margin):relu())
     return (o.p == 2 and over:square() or over):sum { axes = { 2 } } * (1 / x.shape[2])
   end }

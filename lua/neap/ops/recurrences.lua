@@ -88,6 +88,8 @@ recurrence { "GRU", n_gate = 3,
   cases = "{ {x={3,2,4}, input_weight={9,4}, state_weight={9,3}, input_bias={9}, state_bias={9}, "
     .. "h={2,3}}, {x={2,2,3}, input_weight={6,3}, state_weight={6,2}, reverse=true}, "
     .. "{x={3,2,3}, input_weight={6,3}, state_weight={6,2}, "
+    .. "lengths={{2}, dtype='i64', low=1, high=4}}, "
+    .. "{x={4,2,3}, input_weight={6,3}, state_weight={6,2}, reverse=true, "
     .. "lengths={{2}, dtype='i64', low=1, high=4}} }",
   step = function(_, h, x, s)
     local xr, xz, xn = x:split { axis = -1, outputs = 3 }

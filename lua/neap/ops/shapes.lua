@@ -103,6 +103,35 @@ moves { "MaskedFill",
     return kit.where(mask, o.value, x)
   end }
 
+--- The sizes that two shapes broadcast to.
+local function broadcast(name, a, b)
+  local sizes = {}
+  for d = 1, math.max(#a, #b) do -- from the last dimension on
+    local n, m = a[#a + 1 - d] or 1, b[#b + 1 - d] or 1
+    if n ~= m and n ~= 1 and m ~= 1 then
+      fail(("%s: (%s) and (%s) do not broadcast"):format(name, table.concat(a, ","),
+        table.concat(b, ",")))
+    end
+    table.insert(sizes, 1, n == 1 and m or n)
+  end
+  return sizes
+end
+
+moves { "MaskedSelect", extent = true,
+  summary = "The elements where the mask is true, in one row; how many is known when it has run.",
+  math = "y = (x_i where mask_i)",
+  example = 'net:MaskedSelect({"x", "mask"}, "y")',
+  source = "torch.masked_select",
+  inputs = { { "x", "any shape", dtypes = "any" },
+    { "mask", "broadcasts with x", dtypes = "bool" } },
+  outputs = { { "y", "(k)" } },
+  cases = "{ {x={3,4}, mask={3,4}, grad=false}, {x={2,3,1}, mask={4}, grad=false} }",
+  of = function(_, x, mask)
+    local sizes = broadcast("MaskedSelect", x.shape, mask.shape)
+    local function row(t) return t:expand(sizes):reshape(-1) end
+    return op.apply("Compress", { row(x), row(mask) }, { axis = 1 })
+  end }
+
 moves { "Diag",
   summary = "A square matrix with a vector in its diagonal, of each vector.",
   math = "y_ii = x_i, else 0",
@@ -185,33 +214,6 @@ compose.define { "OneHot", exact = true, no_grad = true,
 
 -- ---- channels -----------------------------------------------------------------------------------
 
-local function image(name, x, divisor, what)
-  if #x.shape < 3 then
-    fail(("%s: x is (%s), expected (.., channels, height, width)"):format(name,
-      table.concat(x.shape, ",")))
-  end
-  local c, h, w = table.unpack(x.shape, #x.shape - 2)
-  local lead = table.move(x.shape, 1, #x.shape - 3, 1, {})
-  if divisor and c % divisor ~= 0 then
-    fail(("%s: %d channels are no multiple of %s, %d"):format(name, c, what, divisor))
-  end
-  return lead, c, h, w
-end
-
-local function behind(lead, ...)
-  local all = copy(lead)
-  for _, n in ipairs { ... } do all[#all + 1] = n end
-  return all
-end
-
---- The order of dimensions: those of `lead` as they are, the others as said, from 1.
-local function order_behind(lead, ...)
-  local all = {}
-  for d = 1, #lead do all[d] = d end
-  for _, d in ipairs { ... } do all[#all + 1] = #lead + d end
-  return all
-end
-
 moves { "PixelShuffle",
   summary = "Makes images larger: groups of channels become squares of pixels.",
   math = "y[c, h r + i, w r + j] = x[(c r + i) r + j, h, w]",
@@ -221,13 +223,7 @@ moves { "PixelShuffle",
   outputs = { { "y", "(.., c, h r, w r)" } },
   { "factor", "integer", required = true, min = 1, doc = "the side of a square, r" },
   cases = "{ {x={2,8,3,2}, factor=2} }",
-  of = function(o, x)
-    local r = o.factor
-    local lead, c, h, w = image("PixelShuffle", x, r * r, "the squared factor")
-    c = c // (r * r)
-    return x:reshape(behind(lead, c, r, r, h, w)):permute(order_behind(lead, 1, 4, 2, 5, 3))
-      :reshape(behind(lead, c, h * r, w * r))
-  end }
+  of = function(o, x) return x:depth_to_space { blocksize = o.factor, mode = "crd" } end }
 
 moves { "PixelUnshuffle",
   summary = "Makes images smaller: squares of pixels become channels; PixelShuffle undone.",
@@ -238,16 +234,7 @@ moves { "PixelUnshuffle",
   outputs = { { "y", "(.., c r^2, h, w)" } },
   { "factor", "integer", required = true, min = 1, doc = "the side of a square, r" },
   cases = "{ {x={2,2,6,4}, factor=2} }",
-  of = function(o, x)
-    local r = o.factor
-    local lead, c, h, w = image("PixelUnshuffle", x)
-    if h % r ~= 0 or w % r ~= 0 then
-      fail(("PixelUnshuffle: an image of %d x %d is no multiple of the factor, %d"):format(h, w, r))
-    end
-    h, w = h // r, w // r
-    return x:reshape(behind(lead, c, h, r, w, r)):permute(order_behind(lead, 1, 3, 5, 2, 4))
-      :reshape(behind(lead, c * r * r, h, w))
-  end }
+  of = function(o, x) return x:space_to_depth { blocksize = o.factor, mode = "crd" } end }
 
 moves { "ChannelShuffle",
   summary = "Deals the channels of groups out in turns.",
