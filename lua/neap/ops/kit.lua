@@ -40,8 +40,35 @@ function kit.same_shape(name, x, y, what_x, what_y)
   end
 end
 
---- 0, 1 .. n - 1 as a tensor, which beside a blob becomes a constant of its net.
-function kit.range(n, dtype) return core.arange(0, n, 1, dtype or "i64") end
+--- INVARIANT: what is as large as an operand or an attribute says is made by ops, which a net plans
+-- and refuses where it has no room, never while the net is built.
+
+--- 0, 1 .. n - 1, beside x.
+function kit.range(x, n, dtype)
+  if op.is_blob(x) then
+    return (op.net_of(x):op("Range", {}, 1, { stop = n, dtype = dtype or "i64" }))
+  end
+  return core.arange(0, n, 1, dtype or "i64")
+end
+
+--- Zeros beside x, of its dtype.
+function kit.zeros(x, sizes)
+  local attrs = { shape = sizes, dtype = x.dtype, value = 0 }
+  if op.is_blob(x) then return (op.net_of(x):op("Constant", {}, 1, attrs)) end
+  return (core.eager("Constant", {}, attrs))
+end
+
+--- f(0), f(1) .. f(n - 1) as a tensor beside x.
+function kit.list(name, x, n, dtype, f)
+  if n > kit.MOST_LISTED then
+    fail(("%s: a dimension of %d; at most %d"):format(name, n, kit.MOST_LISTED))
+  end
+  local values = {}
+  for i = 0, n - 1 do values[i + 1] = f(i) end
+  local t = core.tensor(values, dtype)
+  return op.is_blob(x) and op.net_of(x):const(t) or t
+end
+kit.MOST_LISTED = 1 << 20
 
 --- Elements of a where the condition holds, of b elsewhere; either may be a number.
 function kit.where(c, a, b) return (op.apply("Where", { c, a, b }, {})) end

@@ -200,7 +200,7 @@ loss { "MultiMarginLoss",
   terms = function(o, x, label)
     check_labels("MultiMarginLoss", x, label)
     local at = label:to("i64"):unsqueeze { axes = { 2 } }
-    local own = at:eq(kit.range(x.shape[2]))
+    local own = at:eq(kit.range(x, x.shape[2]))
     local at_label = x:gather_elements(at, { axis = 2 })
     local over = where(own, 0, (x - at_label + o.margin):relu())
     return (o.p == 2 and over:square() or over):sum { axes = { 2 } } * (1 / x.shape[2])

@@ -64,12 +64,7 @@ local function recurrence(spec)
       fail(("%s: x is (%s), state_weight (%s): expected (T,N,I) and (%d H, H)"):format(name,
         table.concat(x.shape, ","), table.concat(w_state.shape, ","), n_gate))
     end
-    if h == nil then
-      -- Zeros that have the dtype and the rows of x, and no gradient.
-      local zeros = core.zeros(x.shape[2], width):to(x.dtype)
-      h = op.is_blob(x) and op.net_of(x):op("Constant", {}, 1,
-        { shape = { x.shape[2], width }, dtype = x.dtype, value = 0 }) or zeros
-    end
+    h = h or kit.zeros(x, { x.shape[2], width })
     if o.reverse then x = turned(x, lengths) end
     -- The products with the input don't wait for the state: one product for all steps.
     local of_x = op.apply("FC", { x, w_in, b_in or false }, {})

@@ -15,17 +15,20 @@ local function spatial_rank(name, x)
   return #x.shape - 2
 end
 
---- A value for each of so many dimensions, of one number or a list.
-local function each(name, what, value, rank)
-  if type(value) ~= "table" then
-    local all = {}
-    for d = 1, rank do all[d] = value end
-    return all
+--- A number for each of so many dimensions, of one or a list, each from `least` to a million.
+local function each(name, what, value, rank, least)
+  local all = {}
+  for d = 1, rank do all[d] = type(value) == "table" and value[d] or value end
+  for d = 1, rank do
+    local v = all[d]
+    local good = type(v) == "number" and (math.type(v) == "integer" or least == nil)
+    if not good or v ~= v or v < (least or 1e-6) or v > kit.MOST_LISTED
+      or type(value) == "table" and #value ~= rank then
+      fail(("%s: %s expects a number from %s to %d, or %d of them"):format(name, what,
+        least or "0.000001", kit.MOST_LISTED, rank))
+    end
   end
-  if #value ~= rank then
-    fail(("%s: %s has %d numbers for %d dimensions"):format(name, what, #value, rank))
-  end
-  return value
+  return all
 end
 
 -- ---- Resize -------------------------------------------------------------------------------------
@@ -66,6 +69,7 @@ local function taps_of(o, n, m, s)
   -- Of what shrinks, with antialias, the kernel gets as much wider.
   local wide = o.antialias and math.max(s, 1) or 1
   local n_tap = 2 * math.ceil(reach * wide)
+  if n_tap > 256 then fail(("Resize: antialias over %d elements; at most 256"):format(n_tap)) end
   local positions, weights = {}, {}
   for k = 1, n_tap do positions[k], weights[k] = {}, {} end
   for i = 0, m - 1 do
@@ -90,9 +94,11 @@ end
 local function resized(o, x, d, m, s)
   local n = x.shape[d]
   if o.mode == "nearest" then
-    local list, at, round = {}, coordinate[o.coordinates], rounding[o.rounding]
-    for i = 0, m - 1 do list[i + 1] = math.max(0, math.min(n - 1, round(at(i, n, m, s)))) end
-    return x:gather(core.tensor(list, "i64"), { axis = d })
+    local at, round = coordinate[o.coordinates], rounding[o.rounding]
+    local positions = kit.list("Resize", x, m, "i64", function(i)
+      return math.max(0, math.min(n - 1, round(at(i, n, m, s))))
+    end)
+    return x:gather(positions, { axis = d })
   end
   local positions, weights = taps_of(o, n, m, s)
   local sizes, y = {}, nil
@@ -132,12 +138,12 @@ compose.define { "Resize",
   of = function(o, x)
     local rank = spatial_rank("Resize", x)
     if (o.sizes == nil) == (o.scales == nil) then fail "Resize: sizes or scales are expected" end
-    local sizes = o.sizes and each("Resize", "sizes", o.sizes, rank)
+    local sizes = o.sizes and each("Resize", "sizes", o.sizes, rank, 1)
     local scales = o.scales and each("Resize", "scales", o.scales, rank)
     for d = 1, rank do
       local n = x.shape[d + 2]
       local m = sizes and sizes[d] or math.floor(n * scales[d])
-      if math.type(m) ~= "integer" or m < 1 or n < 1 then
+      if m < 1 or n < 1 or m > kit.MOST_LISTED then
         fail(("Resize: dimension %d of %d can't become %s"):format(d + 2, n, tostring(m)))
       end
       local s = scales and 1 / scales[d] or n / m
@@ -157,27 +163,25 @@ local window = {
     doc = "from element to element of a patch" },
 }
 
---- For each element of each patch its place in the padded plane, (elements, patches), row by row.
-local function places_of(name, o, h, w)
-  local k, s = each(name, "kernel", o.kernel, 2), each(name, "stride", o.stride, 2)
-  local p, r = each(name, "pad", o.pad, 2), each(name, "dilation", o.dilation, 2)
+--- For each element of each patch its place in the padded plane, (elements, patches), row by row:
+-- sums of where patches begin, and of what lies behind that.
+local function places_of(name, o, x, h, w)
+  local k, s = each(name, "kernel", o.kernel, 2, 1), each(name, "stride", o.stride, 2, 1)
+  local p, r = each(name, "pad", o.pad, 2, 0), each(name, "dilation", o.dilation, 2, 1)
   local high, wide = h + 2 * p[1], w + 2 * p[2]
   local rows, columns = (high - r[1] * (k[1] - 1) - 1) // s[1] + 1,
     (wide - r[2] * (k[2] - 1) - 1) // s[2] + 1
-  if rows < 1 or columns < 1 then
+  if rows < 1 or columns < 1 or wide > kit.MOST_LISTED or high > kit.MOST_LISTED then
     fail(("%s: no patch of %d x %d fits into %d x %d with its pads"):format(name, k[1], k[2], h, w))
   end
-  local list = {}
-  for i = 0, k[1] - 1 do
-    for j = 0, k[2] - 1 do
-      for y = 0, rows - 1 do
-        for x = 0, columns - 1 do
-          list[#list + 1] = (y * s[1] + i * r[1]) * wide + x * s[2] + j * r[2]
-        end
-      end
-    end
+  local function line(n, step)
+    return kit.list(name, x, n, "i64", function(i) return i * step end)
   end
-  return core.tensor(list, "i64"), k[1] * k[2], rows * columns, high, wide, p
+  --- a_i + b_j, in one row.
+  local function sums(a, b) return (a:unsqueeze { axes = { 2 } } + b):reshape(-1) end
+  local elements = sums(line(k[1], r[1] * wide), line(k[2], r[2]))
+  local patches = sums(line(rows, s[1] * wide), line(columns, s[2]))
+  return sums(elements, patches), k[1] * k[2], rows * columns, high, wide, p
 end
 
 compose.define { "Unfold", exact = true, window[1], window[2], window[3], window[4],
@@ -192,7 +196,7 @@ compose.define { "Unfold", exact = true, window[1], window[2], window[3], window
   of = function(o, x)
     if #x.shape ~= 4 then fail "Unfold: x expects (n, c, h, w)" end
     local n, c, h, w = table.unpack(x.shape)
-    local places, n_element, n_patch, high, wide, p = places_of("Unfold", o, h, w)
+    local places, n_element, n_patch, high, wide, p = places_of("Unfold", o, x, h, w)
     if p[1] > 0 or p[2] > 0 then x = x:pad { pads = { 0, 0, p[1], p[2], 0, 0, p[1], p[2] } } end
     return x:reshape(n, c, high * wide):gather(places, { axis = 3 })
       :reshape(n, c * n_element, n_patch)
@@ -210,14 +214,14 @@ compose.define { "Fold", window[1], window[2], window[3], window[4],
     .. "{x={1,6,9}, sizes=5, kernel={3,2}, stride=2, pad={1,1}} }",
   of = function(o, x)
     if #x.shape ~= 3 then fail "Fold: x expects (n, c k1 k2, patches)" end
-    local h, w = table.unpack(each("Fold", "sizes", o.sizes, 2))
-    local places, n_element, n_patch, high, wide, p = places_of("Fold", o, h, w)
+    local h, w = table.unpack(each("Fold", "sizes", o.sizes, 2, 1))
+    local places, n_element, n_patch, high, wide, p = places_of("Fold", o, x, h, w)
     local n, c = x.shape[1], x.shape[2] // n_element
     if x.shape[2] ~= c * n_element or x.shape[3] ~= n_patch then
       fail(("Fold: x is (%s), these patches ask for (%d, c %d, %d)"):format(
         table.concat(x.shape, ","), n, n_element, n_patch))
     end
-    local planes = core.zeros(n, c, high * wide):to(x.dtype)
+    local planes = kit.zeros(x, { n, c, high * wide })
     local y = op.apply("IndexAdd", { planes, places, x:reshape(n, c, n_element * n_patch) },
       { axis = 3 }):reshape(n, c, high, wide)
     local first, last = { p[1] + 1, p[2] + 1 }, { p[1] + h, p[2] + w }
@@ -241,28 +245,26 @@ compose.define { "AffineGrid",
   cases = "{ {theta={2,2,3}, sizes={3,4}}, {theta={1,3,4}, sizes={2,3,2}, align_corners=true} }",
   of = function(o, theta)
     local rank = #o.sizes
+    for _, size in ipairs(o.sizes) do
+      if size < 1 then fail "AffineGrid: sizes are 1 at least" end
+    end
     if #theta.shape ~= 3 or theta.shape[2] ~= rank or theta.shape[3] ~= rank + 1 then
       fail(("AffineGrid: theta is (%s), expected (n, %d, %d) for %d sizes"):format(
         table.concat(theta.shape, ","), rank, rank + 1, rank))
     end
-    -- x is the last dimension, so that it comes first in a place.
-    local places, at, n = {}, {}, 1
-    for d = 1, rank do at[d], n = 0, n * o.sizes[d] end
-    for _ = 1, n do
-      for d = rank, 1, -1 do
-        local size = o.sizes[d]
-        places[#places + 1] = o.align_corners and (size > 1 and 2 * at[d] / (size - 1) - 1 or 0)
-          or (2 * at[d] + 1) / size - 1
-      end
-      places[#places + 1] = 1
-      local d = rank
-      at[d] = at[d] + 1
-      while d > 1 and at[d] == o.sizes[d] do
-        at[d], d = 0, d - 1
-        at[d] = at[d] + 1
-      end
+    -- x is the last dimension, so that it comes first in a place; behind all stands a 1.
+    local whole, parts = table.move(o.sizes, 1, rank, 1, {}), {}
+    whole[rank + 1] = 1
+    for d = rank, 1, -1 do
+      local size, line = o.sizes[d], {}
+      for k = 1, rank + 1 do line[k] = k == d and size or 1 end
+      parts[#parts + 1] = kit.list("AffineGrid", theta, size, theta.dtype, function(i)
+        if o.align_corners then return size > 1 and 2 * i / (size - 1) - 1 or 0 end
+        return (2 * i + 1) / size - 1
+      end):reshape(line):expand(whole)
     end
-    local base = core.tensor(places, theta.dtype):reshape(n, rank + 1)
+    parts[rank + 1] = parts[1] * 0 + 1
+    local base = op.apply("Concat", parts, { axis = -1 }):reshape(-1, rank + 1)
     local grid = op.apply("MatMul", { base, theta }, { trans_b = true })
     local shape = { theta.shape[1], table.unpack(o.sizes) }
     shape[#shape + 1] = rank

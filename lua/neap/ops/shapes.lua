@@ -31,6 +31,11 @@ moves { "Stack",
     return #parts > 1 and op.apply("Concat", parts, { axis = at }) or parts[1]
   end }
 
+--- Raises where there would be more outputs than an op may have.
+local function check_parts(name, n)
+  if n >= 4096 then fail(("%s: %d parts; at most 4095"):format(name, n)) end
+end
+
 moves { "Chunk",
   summary = "Cuts a tensor into so many parts along one dimension, the last perhaps shorter.",
   math = "y_k = x[k s .. (k + 1) s], s = ceil(n / chunks)",
@@ -44,7 +49,8 @@ moves { "Chunk",
   of = function(o, x)
     local at, parts = kit.axis("Chunk", x, o.axis), {}
     local n = x.shape[at]
-    local size = math.max((n + o.chunks - 1) // o.chunks, 1)
+    local size = math.max((n - 1) // o.chunks + 1, 1)
+    check_parts("Chunk", n // size)
     for from = 0, math.max(n - 1, 0), size do
       parts[#parts + 1] = x:slice {
         axes = { at }, starts = { from + 1 }, ends = { math.min(from + size, n) },
@@ -64,6 +70,7 @@ moves { "Unbind",
   cases = "{ {x={3,4}}, {x={2,3,4}, axis=-1} }",
   of = function(o, x)
     local at, parts = kit.axis("Unbind", x, o.axis), {}
+    check_parts("Unbind", x.shape[at])
     for k = 1, x.shape[at] do
       parts[k] = x:slice({ axes = { at }, starts = { k }, ends = { k } }):squeeze { axes = { at } }
     end
@@ -143,17 +150,13 @@ moves { "Diag",
   cases = "{ {x={4}}, {x={2,3}, offset=1}, {x={3}, offset=-2} }",
   of = function(o, x)
     local n, k = x.shape[#x.shape], math.abs(o.offset)
-    local m = n + k
-    local rows, columns = kit.range(m), kit.range(m)
-    local on = rows:unsqueeze({ axes = { 2 } }):add(o.offset):eq(columns)
-    if k > 0 then -- x is spread to m positions, those that count at the right ones
-      local sizes = copy(x.shape)
-      sizes[#sizes] = k
-      local nothing = core.zeros(table.unpack(sizes)):to(x.dtype)
-      local parts = o.offset > 0 and { nothing, x } or { x, nothing }
-      x = op.apply("Concat", parts, { axis = -1 })
+    -- x is moved to the rows that have an element, and stands in the diagonal's column.
+    if k > 0 then
+      x = x:pad { pads = o.offset > 0 and { 0, k } or { k, 0 }, axes = { -1 } }
     end
-    return kit.where(on, x:unsqueeze { axes = { -2 } }, 0)
+    local rows = kit.range(x, n + k):unsqueeze { axes = { 2 } }
+    local on = rows:add(o.offset):eq(kit.range(x, n + k))
+    return kit.where(on, x:unsqueeze { axes = { -1 } }, 0)
   end }
 
 moves { "Diagonal",
@@ -205,7 +208,7 @@ compose.define { "OneHot", exact = true, no_grad = true,
     local at = kit.axis("OneHot", x, o.axis, 1)
     local sizes = {}
     for d = 1, #x.shape + 1 do sizes[d] = d == at and o.depth or 1 end
-    local positions = kit.range(o.depth, x.dtype):reshape(sizes)
+    local positions = kit.range(x, o.depth, x.dtype):reshape(sizes)
     local wrapped = kit.where(x:lt(0), x + o.depth, x):unsqueeze { axes = { at } }
     local hot = wrapped:eq(positions):to(o.dtype)
     if o.on == 1 and o.off == 0 then return hot end
