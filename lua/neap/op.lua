@@ -185,7 +185,8 @@ local function make_function(record)
         if x == nil and not input.optional then
           fail(("%s: input %d, \"%s\", is nil"):format(name, first, input.name))
         end
-        inputs[first] = x == nil and false or x
+        -- false, as long as something follows: a hole would end the list
+        inputs[first] = x ~= nil and x
         first = first + 1
       end
     end

@@ -136,6 +136,70 @@ describe("an op made of others", function()
     assert.are.equal(11, ws:fetch(y.name):item())
   end)
 
+  it("reads what stands behind an input that is left out", function()
+    local z, t, w = neap.tensor { 1, -1 }, neap.tensor { 1, 0 }, neap.tensor { 3, 3 }
+    local left_out = z:bce_with_logits_loss(t, nil, w):item()
+    assert.are.equal(z:bce_with_logits_loss(t, false, w):item(), left_out)
+    assert.is_true(left_out > z:bce_with_logits_loss(t):item())
+    -- an op of C, too
+    local x, beta = neap.tensor { { 1, 2 } }, neap.tensor { 5, 5 }
+    assert.are.equal(10, x:layer_norm(nil, beta):sum():item())
+  end)
+
+  it("refuses shapes that would only broadcast", function()
+    local T, i64 = neap.tensor, function(t) return neap.tensor(t, "i64") end
+    local column, row = T { { 1 }, { 2 }, { 3 } }, T { 1, 2, 3 }
+    for _, f in ipairs {
+      function() return column:huber_loss(row) end,
+      function() return column:kl_div_loss(row) end,
+      function() return column:hinge_loss(row) end,
+      function() return neap.ones(4, 3):triplet_margin_loss(neap.ones(4, 1), neap.ones(4, 3)) end,
+      function() return neap.ones(4, 3):cosine_embedding_loss(neap.ones(4, 3), neap.ones(4, 1)) end,
+      function() return neap.ones(4, 2):nll_loss(i64 { 0, 1 }) end,
+      function() return neap.ones(1, 3):nll_loss(i64 { 1 }, neap.ones(5)) end,
+      function() return neap.ones(1, 3):nll_loss(i64 { -1 }) end,
+      function() return neap.ones(1, 3):multi_margin_loss(i64 { -1 }) end,
+      function() return neap.ones(2, 3):cdist(neap.ones(2, 1)) end,
+      function() return neap.einsum({ neap.ones(2, 3) }, { equation = "ii" }) end,
+      function() return neap.einsum({ neap.ones(3) }, { equation = "i->ii" }) end,
+      function() return T(1.0):diag() end,
+      function()
+        return neap.ones(2, 1, 1):gru(neap.ones(3, 1), neap.ones(3, 1), nil, nil, nil, i64 { 7 })
+      end,
+    } do
+      assert.is_false((pcall(f)))
+    end
+  end)
+
+  it("has gradients where a branch that is not taken overflows", function()
+    local function slope(f, x)
+      return neap.grad(f)(neap.tensor(x)):totable()
+    end
+    local zero = neap.tensor { 0, 0 }
+    assert.are.same({ 1, 1 }, slope(function(x)
+      return x:huber_loss(zero, { reduction = "sum" })
+    end, { math.huge, 3 }))
+    local g = slope(function(x)
+      return x:bce_loss(neap.tensor { 1, 0, 1 }, { reduction = "sum" })
+    end, { 1, 1, 0 })
+    assert.are.equal(-1, g[1])
+    assert.is_true(g[2] > 1e11 and g[2] < 1e13, g[2])
+    assert.is_true(g[3] < -1e11 and g[3] > -1e13, g[3])
+    local one = neap.tensor { { 1, 1, 1 } }
+    assert.is_true(math.abs(one:cosine_similarity(neap.tensor { { 1 } }):item() - 1) < 1e-6)
+  end)
+
+  it("keeps what it is told, and sizes of 0", function()
+    local y = neap.tensor({ 1 }, "i64"):one_hot { depth = 3, on = 1, off = -1e9 }
+    assert.are.same({ { -1e9, 1, -1e9 } }, y:totable())
+    assert.are.same({ { 255, 0 } }, neap.tensor({ 1 }, "u8"):one_hot({
+      depth = 2, on = 0, off = 255, dtype = "u8" }):totable())
+    local net = neap.net "f"
+    local x = net:input("x", { 2, 3 })
+    assert.are.same({ 2, 0 }, x:repeat_interleave({ repeats = 0, axis = 2 }).shape)
+    assert.are.same({ 0, 3 }, x:reshape(-1):narrow(1, 1, 1):expand(0, 3).shape)
+  end)
+
   it("has a page as others have", function()
     local page = tostring(neap.help "KlDivLoss")
     for _, word in ipairs { "log_target", "reduction", "Kullback", "torch.nn.KLDivLoss", "f64" } do

@@ -214,4 +214,14 @@ describe("the care of a database", function()
     end
     assert.equal(3, n)
   end)
+
+  it("of the command line takes what is its own, and nothing in vain", function()
+    for _, words in ipairs { "prune --tag foo", "info --days 3", "merge x.db --run 1",
+      "vacuum --size 1", "export f.json --days 3" } do
+      local out, code = shell(("NEAP_DB=%s/own.db %s db %s 2>&1"):format(folder, support.program,
+        words))
+      assert.equal(2, code, words)
+      assert.is_truthy(out:find("takes no --", 1, true), out)
+    end
+  end)
 end)

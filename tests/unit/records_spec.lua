@@ -410,6 +410,7 @@ local with = {
   ["neap.data.chars.vocabulary"] = { unknown = 0 },
   ["neap.workspace.forward"] = { parent = neap.workspace {} },
   ["m:net.optimizer"] = { train = true, loss = nn.MseLoss() },
+  ["neap.fit_batch.optimizer"] = { train = true, loss = nn.MseLoss() },
   ["m:net.metrics"] = { loss = nn.MseLoss() }, ["m:net.target"] = {},
   ["m:net.guard"] = { train = true, loss = nn.MseLoss() },
   ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },

@@ -8,6 +8,11 @@ local targets = {
   export = "a file.sql or file.json to write, or a folder for .csv files",
 }
 
+--- The options that are an action's own.
+local options = {
+  prune = { days = true, runs = true, size = true }, export = { run = true, tag = true },
+}
+
 local function plural(n, word) return ("%d %s%s"):format(n, word, n == 1 and "" or "s") end
 
 return {
@@ -41,6 +46,11 @@ return {
       cli.usage(("%s takes no file, got \"%s\""):format(args.action, args.target))
     end
     if wanted and not args.target then cli.usage(args.action .. " needs " .. wanted) end
+    for _, name in ipairs { "days", "runs", "size", "run", "tag" } do
+      if args[name] ~= nil and not (options[args.action] or {})[name] then
+        cli.usage(("%s takes no --%s"):format(args.action, name))
+      end
+    end
     if args.action == "path" then
       local path = args.db or neap.db_path() or "off"
       say(path, { path = path })

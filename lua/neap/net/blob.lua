@@ -200,8 +200,11 @@ function methods:expand(...)
   end
   return op.apply("Expand", { self }, { shape = sizes })
 end
+--- A size of 0 is one, as for tensors; to the op net:Reshape it means the input's size there.
 function methods:reshape(...)
-  return op.apply("Reshape", { self }, { shape = op.sizes("reshape", "shape", ...) })
+  local sizes, zero = op.sizes("reshape", "shape", ...), nil
+  for _, size in ipairs(sizes) do zero = zero or size == 0 or nil end
+  return op.apply("Reshape", { self }, { shape = sizes, allow_zero = zero })
 end
 methods.view = methods.reshape -- of a blob no copy is promised, nor a view: the planner decides
 

@@ -289,6 +289,9 @@ local plan_options = option_record.new("m:plan", plan_fields)
 -- output = blob, loss = blob|nil, <metric> = blob}, record: see the record of its options.
 function Module.net(self, given)
   local o, root = net_options:read(given), (tree.home(self))
+  if o.optimizer and not o.train then
+    fail "m:net: an optimizer updates nothing unless train = true"
+  end
   if o.train and o.loss then count_memory.check_gradients(root, "m:net { train = true }") end
   local shape, blobs = example_shape(self, o), {}
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end

@@ -70,6 +70,27 @@ function kit.list(name, x, n, dtype, f)
 end
 kit.MOST_LISTED = 1 << 20
 
+--- The sizes that two shapes broadcast to.
+function kit.broadcast(name, a, b)
+  local sizes = {}
+  for d = 1, math.max(#a, #b) do -- from the last dimension on
+    local n, m = a[#a + 1 - d] or 1, b[#b + 1 - d] or 1
+    if n ~= m and n ~= 1 and m ~= 1 then
+      fail(("%s: (%s) and (%s) do not broadcast"):format(name, table.concat(a, ","),
+        table.concat(b, ",")))
+    end
+    table.insert(sizes, 1, n == 1 and m or n)
+  end
+  return sizes
+end
+
+--- One number of a dtype, beside x.
+function kit.number(x, value, dtype)
+  if dtype == "bool" then value = value ~= 0 end
+  if op.is_blob(x) then return op.net_of(x):const(value, dtype) end
+  return core.tensor(value, dtype)
+end
+
 --- Elements of a where the condition holds, of b elsewhere; either may be a number.
 function kit.where(c, a, b) return (op.apply("Where", { c, a, b }, {})) end
 

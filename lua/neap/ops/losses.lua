@@ -16,13 +16,24 @@ local function reduce(o, terms)
   return o.reduction == "sum" and terms:sum() or terms:mean()
 end
 
---- Defines a loss.
+local pair_of_inputs = { { "x", "prediction" }, { "target", "shape of x" } }
+local function all_inputs(spec) return spec.inputs or pair_of_inputs end
+
+--- Defines a loss. `rows`: its second input has not the shape of the first.
 -- @param spec as of compose.define; `terms(o, ..)` gives what is reduced
 local function loss(spec)
-  local terms = spec.terms
-  if terms then spec.of = function(o, ...) return reduce(o, terms(o, ...)) end end
+  local terms, name = spec.terms, spec[1]
+  if terms then
+    spec.of = function(o, x, target, ...)
+      -- As many targets as predictions: (n) beside (n,1) would be compared pair by pair.
+      if not spec.rows then
+        kit.same_shape(name, x, target, all_inputs(spec)[1][1], all_inputs(spec)[2][1])
+      end
+      return reduce(o, terms(o, x, target, ...))
+    end
+  end
   spec[#spec + 1] = spec.reduction or reduction
-  spec.inputs = spec.inputs or { { "x", "prediction" }, { "target", "shape of x" } }
+  spec.inputs = all_inputs(spec)
   spec.outputs = { { "loss", "scalar; the terms for none" } }
   local names = {}
   for i, input in ipairs(spec.inputs) do
@@ -44,8 +55,10 @@ loss { "HuberLoss",
   cases = pair,
   { "delta", "number", 1, above = 0, doc = "where the square goes over into the distance" },
   terms = function(o, x, target)
+    -- m d - m^2 / 2, m the part of d up to delta: no branch that overflows where it isn't taken
     local d = (x - target):abs()
-    return where(d:le(o.delta), d:square() * 0.5, (d - o.delta / 2) * o.delta)
+    local m = d:minimum(o.delta)
+    return m * (d - m * 0.5)
   end }
 
 loss { "SmoothL1Loss",
@@ -57,12 +70,19 @@ loss { "SmoothL1Loss",
   terms = function(o, x, target)
     local d = (x - target):abs()
     if o.beta == 0 then return d end
-    return where(d:lt(o.beta), d:square() * (0.5 / o.beta), d - o.beta / 2)
+    local m = d:minimum(o.beta)
+    return m * (d - m * 0.5) * (1 / o.beta)
   end }
 
 -- ---- probabilities ------------------------------------------------------------------------------
 
 local weight = { "weight", "broadcasts with x: factors of the terms", optional = true }
+
+--- The logarithm, -100 at 0, where its slope is large and finite: 1e12, as PyTorch has it.
+local function bounded_log(p)
+  local none = p:le(0)
+  return where(none, p * 1e12 - 100, where(none, 1, p):log():maximum(-100))
+end
 
 loss { "BceLoss",
   summary = "Binary cross-entropy of probabilities; logarithms are at least -100, as in PyTorch.",
@@ -72,8 +92,7 @@ loss { "BceLoss",
   cases = "{ {x={{4,5}, low=0.1, high=0.9}, target={{4,5}, low=0, high=1}}, {x={{4,5}, low=0.1, "
     .. "high=0.9}, target={{4,5}, low=0, high=1}, weight={5}, reduction='sum'} }",
   terms = function(_, x, target, factors)
-    kit.same_shape("BceLoss", x, target, "x", "target")
-    local terms = -(target * x:log():maximum(-100) + (1 - target) * (-x):log1p():maximum(-100))
+    local terms = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return factors and terms * factors or terms
   end }
 
@@ -86,7 +105,6 @@ loss { "BceWithLogitsLoss",
   cases = "{ {x={4,5}, target={{4,5}, low=0, high=1}}, {x={4,5}, target={{4,5}, low=0, high=1}, "
     .. "weight={4,1}, pos_weight={5}, reduction='sum'} }",
   terms = function(_, x, target, factors, positive)
-    kit.same_shape("BceWithLogitsLoss", x, target, "x", "target")
     local log = (-x):softplus()
     if positive then log = log * ((positive - 1) * target + 1) end
     local terms = (1 - target) * x + log
@@ -153,11 +171,17 @@ loss { "GaussianNllLoss",
 
 -- ---- classes ------------------------------------------------------------------------------------
 
---- Raises unless labels are (n, ..) beside x (n, classes, ..).
-local function check_labels(name, x, labels)
-  if #x.shape >= 2 and #labels.shape == #x.shape - 1 then return end
-  fail(("%s: x is (%s), labels (%s): expected (n, classes, ..) and (n, ..)"):format(name,
-    table.concat(x.shape, ","), table.concat(labels.shape, ",")))
+--- The classes that labels name, as numbers: those that are none are out of every range. Raises
+-- unless labels are (n, ..) beside x (n, classes, ..).
+local function classes_of(name, x, labels)
+  local want = {}
+  for d = 1, #x.shape - 1 do want[d] = x.shape[d == 1 and 1 or d + 1] end
+  if #x.shape < 2 or table.concat(want, ",") ~= table.concat(labels.shape, ",") then
+    fail(("%s: x is (%s), labels (%s): expected (n, classes, ..) and (n, ..)"):format(name,
+      table.concat(x.shape, ","), table.concat(labels.shape, ",")))
+  end
+  local class = labels:to "i64"
+  return where(class:lt(0), x.shape[2], class)
 end
 
 local labels = { "labels", "(n, ..), counted from 0", dtypes = "integer" }
@@ -173,10 +197,13 @@ loss { "NllLoss",
     .. "reduction='none'} }",
   { "ignore_index", "integer", unset = "no label", doc = "the label of what does not count" },
   of = function(o, x, label, factors)
-    check_labels("NllLoss", x, label)
+    if factors and (#factors.shape ~= 1 or factors.shape[1] ~= x.shape[2]) then
+      fail(("NllLoss: weight is (%s), expected (%s), one a class"):format(
+        table.concat(factors.shape, ","), tostring(x.shape[2])))
+    end
     -- What does not count is looked up as class 0, and left out behind it.
     local counts = o.ignore_index and label:ne(o.ignore_index)
-    local class = (counts and where(counts, label, 0) or label):to "i64"
+    local class = classes_of("NllLoss", x, counts and where(counts, label, 0) or label)
     local terms = -x:gather_elements(class:unsqueeze { axes = { 2 } }, { axis = 2 })
       :squeeze { axes = { 2 } }
     local share = factors and factors:gather(class)
@@ -192,14 +219,14 @@ loss { "MultiMarginLoss",
   summary = "Hinge loss of classes: how far others come within the margin of the label's.",
   math = "sum_j max(0, margin - x_label + x_j)^p / classes, j != label",
   source = "torch.nn.MultiMarginLoss",
+  rows = true,
   inputs = { { "x", "(n, classes)" }, { "labels", "(n), counted from 0", dtypes = "integer" } },
   cases = "{ {x={4,5}, labels={{4}, low=0, high=5}}, "
     .. "{x={4,5}, labels={{4}, low=0, high=5}, p=2, margin=0.5, reduction='none'} }",
   { "p", "integer", 1, min = 1, max = 2, doc = "the power" },
   { "margin", "number", 1, doc = "the distance that is asked for" },
   terms = function(o, x, label)
-    check_labels("MultiMarginLoss", x, label)
-    local at = label:to("i64"):unsqueeze { axes = { 2 } }
+    local at = classes_of("MultiMarginLoss", x, label):unsqueeze { axes = { 2 } }
     local own = at:eq(kit.range(x, x.shape[2]))
     local at_label = x:gather_elements(at, { axis = 2 })
     local over = where(own, 0, (x - at_label + o.margin):relu())
@@ -250,10 +277,13 @@ loss { "MarginRankingLoss",
   summary = "Whether one of two scores is above the other by a margin, as the target says.",
   math = "max(0, margin - target (a - b))",
   source = "torch.nn.MarginRankingLoss",
-  inputs = { { "a", "scores" }, { "b", "shape of a" }, { "target", "broadcasts: 1 or -1" } },
+  inputs = { { "a", "scores" }, { "b", "shape of a" }, { "target", "shape of a: 1 or -1" } },
   cases = "{ {a={6}, b={6}, target={{6}, low=1, high=1}, margin=0.2} }",
   { "margin", "number", 0, doc = "the distance that is asked for" },
-  terms = function(o, a, b, target) return (o.margin - target * (a - b)):relu() end }
+  terms = function(o, a, b, target)
+    kit.same_shape("MarginRankingLoss", a, target, "a", "target")
+    return (o.margin - target * (a - b)):relu()
+  end }
 
 loss { "CosineEmbeddingLoss",
   summary = "Angle of two vectors: small where the target is 1, above a margin where it is -1.",
@@ -266,6 +296,7 @@ loss { "CosineEmbeddingLoss",
   { "margin", "number", 0, min = -1, max = 1, doc = "the cosine that is allowed" },
   terms = function(o, a, b, target)
     local cosine = a:cosine_similarity(b, { axis = -1 })
+    kit.same_shape("CosineEmbeddingLoss", cosine, target, "each of the rows", "target")
     return where(target:eq(1), 1 - cosine, (cosine - o.margin):relu())
   end }
 
@@ -282,6 +313,7 @@ loss { "TripletMarginLoss",
   { "swap", "boolean", false, doc = "take the distance of positive and negative where smaller" },
   { "eps", "number", 1e-6, min = 0, doc = "added to differences, so that norms have gradients" },
   terms = function(o, anchor, positive, negative)
+    kit.same_shape("TripletMarginLoss", anchor, negative, "anchor", "negative")
     local function distance(a, b) return (a - b + o.eps):norm { p = o.p, axes = { -1 } } end
     local far = distance(anchor, negative)
     if o.swap then far = far:minimum(distance(positive, negative)) end
@@ -299,7 +331,6 @@ loss { "DiceLoss",
     .. "{x={{3,5}, low=0.1, high=0.9}, target={{3,5}, low=0, high=1}, reduction='none'} }",
   { "smooth", "number", 1, min = 0, doc = "keeps the quotient of empty masks finite" },
   terms = function(o, x, target)
-    kit.same_shape("DiceLoss", x, target, "x", "target")
     local rows = { axes = {} }
     for d = 2, #x.shape do rows.axes[d - 1] = d end
     if #rows.axes == 0 then fail "DiceLoss: x expects (n, ..), got one dimension" end

@@ -121,6 +121,8 @@ compose.define { "CosineSimilarity",
   eps,
   cases = "{ {a={4,5}, b={4,5}}, {a={3,4,2}, b={4,2}, axis=-1} }",
   of = function(o, a, b)
+    local sizes = kit.broadcast("CosineSimilarity", a.shape, b.shape)
+    a, b = a:expand(sizes), b:expand(sizes)
     local d = kit.axis("CosineSimilarity", a, o.axis) - #a.shape - 1
     local y = (a * b):sum { axes = { d }, keepdim = true }
       / (length(a, d):maximum(o.eps) * length(b, d):maximum(o.eps))
@@ -137,6 +139,10 @@ compose.define { "Cdist",
   { "p", "number|choice", 2, min = 0, choices = { "inf" }, doc = "the power" },
   cases = "{ {a={3,4}, b={5,4}}, {a={2,3,4}, b={2,2,4}, p=1}, {a={3,4}, b={2,4}, p='inf'} }",
   of = function(o, a, b)
+    if #a.shape < 2 or #b.shape < 2 or a.shape[#a.shape] ~= b.shape[#b.shape] then
+      fail(("Cdist: a is (%s), b (%s): expected (.., n, k) and (.., m, k)"):format(
+        table.concat(a.shape, ","), table.concat(b.shape, ",")))
+    end
     return (a:unsqueeze { axes = { -2 } } - b:unsqueeze { axes = { -3 } }):norm {
       p = o.p, axes = { -1 },
     }
@@ -163,6 +169,9 @@ local function diagonals(x, letters)
   local at = {}
   for d, letter in ipairs(letters) do
     if at[letter] then
+      if x.shape[d] ~= x.shape[at[letter]] then
+        fail(("Einsum: %s is %d and %d"):format(letter, x.shape[at[letter]], x.shape[d]))
+      end
       local rest = {}
       for i, other in ipairs(letters) do
         if i ~= d and i ~= at[letter] then rest[#rest + 1] = other end
@@ -313,7 +322,10 @@ compose.define { "Einsum",
       end
       y, own = sum_out(y, own, needed)
     end
-    for _, letter in ipairs(want) do
+    for i, letter in ipairs(want) do
+      if set_of(want)[letter] ~= i then
+        fail(("Einsum: \"%s\": %s stands twice behind the arrow"):format(o.equation, letter))
+      end
       if not set_of(own)[letter] then
         fail(("Einsum: \"%s\": no operand has the letter %s"):format(o.equation, letter))
       end

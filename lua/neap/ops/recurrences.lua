@@ -26,6 +26,11 @@ local function recur(x, h, lengths, step)
       end }
     return all, last
   end
+  if lengths and lengths:n_element() > 0
+    and (lengths:min():item() < 0 or lengths:max():item() > x.shape[1]) then
+    fail(("lengths expect numbers from 0 to %d, the steps there are"):format(x.shape[1]))
+  end
+  if x.shape[1] == 0 then return kit.zeros(x, { 0, h.shape[1], h.shape[2] }), h end
   local rows = {}
   for t = 1, x.shape[1] do
     local after = step(h, x:select(1, t))
@@ -65,6 +70,10 @@ local function recurrence(spec)
         table.concat(x.shape, ","), table.concat(w_state.shape, ","), n_gate))
     end
     h = h or kit.zeros(x, { x.shape[2], width })
+    if table.concat(h.shape, ",") ~= ("%d,%d"):format(x.shape[2], width) then
+      fail(("%s: h is (%s), expected (%d,%d)"):format(name, table.concat(h.shape, ","), x.shape[2],
+        width))
+    end
     if o.reverse then x = turned(x, lengths) end
     -- The products with the input don't wait for the state: one product for all steps.
     local of_x = op.apply("FC", { x, w_in, b_in or false }, {})

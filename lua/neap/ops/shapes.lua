@@ -110,20 +110,6 @@ moves { "MaskedFill",
     return kit.where(mask, o.value, x)
   end }
 
---- The sizes that two shapes broadcast to.
-local function broadcast(name, a, b)
-  local sizes = {}
-  for d = 1, math.max(#a, #b) do -- from the last dimension on
-    local n, m = a[#a + 1 - d] or 1, b[#b + 1 - d] or 1
-    if n ~= m and n ~= 1 and m ~= 1 then
-      fail(("%s: (%s) and (%s) do not broadcast"):format(name, table.concat(a, ","),
-        table.concat(b, ",")))
-    end
-    table.insert(sizes, 1, n == 1 and m or n)
-  end
-  return sizes
-end
-
 moves { "MaskedSelect", extent = true,
   summary = "The elements where the mask is true, in one row; how many is known when it has run.",
   math = "y = (x_i where mask_i)",
@@ -134,7 +120,7 @@ moves { "MaskedSelect", extent = true,
   outputs = { { "y", "(k)" } },
   cases = "{ {x={3,4}, mask={3,4}, grad=false}, {x={2,3,1}, mask={4}, grad=false} }",
   of = function(_, x, mask)
-    local sizes = broadcast("MaskedSelect", x.shape, mask.shape)
+    local sizes = kit.broadcast("MaskedSelect", x.shape, mask.shape)
     local function row(t) return t:expand(sizes):reshape(-1) end
     return op.apply("Compress", { row(x), row(mask) }, { axis = 1 })
   end }
@@ -149,6 +135,7 @@ moves { "Diag",
   { "offset", "integer", 0, doc = "diagonals above the main one; below it where negative" },
   cases = "{ {x={4}}, {x={2,3}, offset=1}, {x={3}, offset=-2} }",
   of = function(o, x)
+    if #x.shape == 0 then fail "Diag: x expects a dimension, got a scalar" end
     local n, k = x.shape[#x.shape], math.abs(o.offset)
     -- x is moved to the rows that have an element, and stands in the diagonal's column.
     if k > 0 then
@@ -208,11 +195,11 @@ compose.define { "OneHot", exact = true, no_grad = true,
     local at = kit.axis("OneHot", x, o.axis, 1)
     local sizes = {}
     for d = 1, #x.shape + 1 do sizes[d] = d == at and o.depth or 1 end
-    local positions = kit.range(x, o.depth, x.dtype):reshape(sizes)
+    x = x:to "i64"
+    local positions = kit.range(x, o.depth):reshape(sizes)
     local wrapped = kit.where(x:lt(0), x + o.depth, x):unsqueeze { axes = { at } }
-    local hot = wrapped:eq(positions):to(o.dtype)
-    if o.on == 1 and o.off == 0 then return hot end
-    return hot * (o.on - o.off) + o.off
+    local hot = wrapped:eq(positions)
+    return kit.where(hot, kit.number(x, o.on, o.dtype), kit.number(x, o.off, o.dtype))
   end }
 
 -- ---- channels -----------------------------------------------------------------------------------
