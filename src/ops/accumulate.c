@@ -34,10 +34,7 @@ const neap_op neap_op_Accumulate = {
   .n_enforced = 1,
   .infer = infer_accumulate,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_accumulate},
-      {0}},
+  .kernels = NEAP_REF(run_accumulate, NEAP_FLOATS),
   .cases =
     "{ {sum={7}, x={7}, grad=false}, {sum={0,3}, x={0,3}, grad=false}, "
     "{sum={{300}, dtype=\"f32\"}, x={{300}, dtype=\"bf16\"}, grad=false} }",
@@ -56,8 +53,6 @@ const neap_op neap_op_Assign = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_assign}, {0}},
+  .kernels = NEAP_REF(run_assign, NEAP_ANY),
   .cases = "{ {old={7}, x={7}, grad=false} }",
 };

@@ -74,7 +74,7 @@ const neap_op neap_op_Adam = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run),
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, "
     "high=9}, grad=false}, {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0, high=1}, t={{}, "

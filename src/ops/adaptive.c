@@ -73,7 +73,7 @@ const neap_op neap_op_RmsProp = {
   .cost = cost_rms_prop,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_rms_prop),
+  .kernels = NEAP_REF(run_rms_prop, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, v={{3,5}, low=0, high=1}, grad=false}, {w={3,5}, g={3,5}, lr={}, "
     "v={{3,5}, low=1, high=2}, m={3,5}, mean={{3,5}, low=0, high=0.5}, momentum=0.9, "
@@ -123,7 +123,7 @@ const neap_op neap_op_Adagrad = {
   .cost = cost_adagrad,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_adagrad),
+  .kernels = NEAP_REF(run_adagrad, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, v={{3,5}, low=0, high=1}, t={{}, dtype=\"i64\", low=0, high=9}, "
     "lr_decay=0.1, grad=false} }",
@@ -173,7 +173,7 @@ const neap_op neap_op_Adadelta = {
   .cost = cost_adadelta,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_adadelta),
+  .kernels = NEAP_REF(run_adadelta, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, v={{3,5}, low=0, high=1}, d={{3,5}, low=0, high=1}, "
     "weight_decay=0.1, grad=false} }",

@@ -138,12 +138,7 @@ const neap_op neap_op_Concat = {
   .attrs = {[AXIS] = {"axis", "dimension along which to join", NEAP_ATTR_AXIS, .value = {.i = 1}}},
   .infer = infer_concat,
   .grad = grad_concat,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_ANY,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run_concat},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run_concat, NEAP_ANY),
   .cases =
     "{ {x={2,3,4}}, {x={5}, axis=1}, {x={2,0,3}}, {x={ {2,3,4}, {2,1,4}, {2,20,4} }, axis=2}, {x={ "
     "{2,3}, {0,3} }, axis=1}, {x={ "
@@ -241,12 +236,7 @@ const neap_op neap_op_Split = {
                        NEAP_ATTR_INTS}},
   .infer = infer_split,
   .grad = grad_split,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_ANY,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run_split},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run_split, NEAP_ANY),
   .cases =
     "{ {x={2,3,4}}, {x={6}, axis=1}, {x={2,5}, axis=2, sizes={5}}, {x={2,6,3}, axis=2, outputs=3}, "
     "{x={2,7}, axis=-1, "

@@ -124,9 +124,7 @@ const neap_op neap_op_Cast = {
   .grad = grad_cast,
   .nan = NEAP_NAN_DECIDES,
   .special = "to integers NaN gives 0, infinities the bounds",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_cast}, {0}},
+  .kernels = NEAP_REF(run_cast, NEAP_ANY),
   .cases =
     "{ {x={2,3,7}, to=\"f64\", grad=false}, {x={{2,3}, low=-9, high=9}, to=\"i32\", grad=false}, "
     "{x={0,4}, to=\"bool\", grad=false} }",

@@ -268,13 +268,7 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS | LABEL_INTEGERS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run},
-
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS | LABEL_INTEGERS),
   .cases =
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
     "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, "
@@ -315,12 +309,6 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
     "d.logits = scale * rows / k * p * (e - Sum(p * e, axes = axis, keepdim = 1));"
     "g = e * SoftmaxCrossEntropyGrad(logits, labels, weight, ones(dloss), ..);"
     "d.dloss = reduction ? Sum(g) : Sum(g, axes = axis)",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS | LABEL_INTEGERS,
-                                    .any_team = true,
-                                    .choose = choose_grad,
-                                    .run = run_grad},
-
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_grad, run_grad, NEAP_FLOATS | LABEL_INTEGERS),
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

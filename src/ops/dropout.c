@@ -172,12 +172,7 @@ const neap_op neap_op_Dropout = {
   .effects = NEAP_EFFECT_RANDOM,
   .infer = infer,
   .grad = grad,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run_forward},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run_forward, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7}, rate=0.3}, {x={2,3,7}, training=false}, {x={5}, rate=0}, {x={3,21}, outputs=2}, "
     "{x={0,4}} }",
@@ -196,11 +191,6 @@ const neap_op neap_op_DropoutGrad = {
   .n_inplace = 1,
   .infer = infer_backward,
   .grad_formula = "d.dy = DropoutGrad(d.dx, mask, ..)",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose_backward,
-                                    .run = run_backward},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_backward, run_backward, NEAP_FLOATS),
   .cases = "{ {dy={2,3,8}, mask={{6}, dtype=\"u8\"}, rate=0.25} }",
 };

@@ -156,22 +156,4 @@ neap_status neap_elementwise_infer(neap_infer *infer, neap_error *error);
   NEAP_ROW_INTEGERS(2, map2, NAME, integer_expression)                \
   NEAP_ROW_RUN(NAME, 2, NEAP_ROWS_FLOATS(NAME), NEAP_ROWS_INTEGERS(NAME))
 
-/* The kernel list of an op that has only the plain C kernel, which computes the dtypes `set`. */
-#define NEAP_REF(run_function, set)                                                              \
-  (const neap_kernel[]) {                                                                        \
-    {.engine = NEAP_ENGINE_REF, .dtypes = (set), .any_team = true, .run = (run_function)}, { 0 } \
-  }
-/* For kernels that map zero to zero, whatever the layout. */
-#define NEAP_REF_ANY_LAYOUT(run_function, set) \
-  (const neap_kernel[]) {                      \
-    {.engine = NEAP_ENGINE_REF,                \
-     .dtypes = (set),                          \
-     .any_team = true,                         \
-     .any_layout = true,                       \
-     .run = (run_function)},                   \
-    {                                          \
-      0                                        \
-    }                                          \
-  }
-
 #endif

@@ -120,9 +120,7 @@ const neap_op neap_op_Embedding = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, "
     "high=3}, weight={3,33}}, "
@@ -144,12 +142,7 @@ const neap_op neap_op_EmbeddingGrad = {
   .grad_formula =
     "used = EmbeddingGrad(ids, ones(dy), ..) > 0;"
     "d.dy = Embedding(ids, used ? d.dw : 0)",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose_grad,
-                                    .run = run_grad},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_grad, run_grad, NEAP_FLOATS),
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}}, "
     "{ids={{3,5}, dtype=\"i64\", low=0, high=7}, dy={3,5,4}, shape={7,4}, padding_idx=-1} }",

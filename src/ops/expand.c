@@ -73,9 +73,7 @@ const neap_op neap_op_Expand = {
                        .required = true}},
   .infer = infer,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {x={3,1}, shape={2,3,4}}, {x={4}, shape={3,-1}}, {x={}, shape={2,2}}, {x={1,3}, "
     "shape={0,3}} }",

@@ -104,9 +104,7 @@ const neap_op neap_op_Constant = {
                                         NEAP_ATTR_FLOAT}},
   .infer = infer_constant,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_constant}, {0}},
+  .kernels = NEAP_REF(run_constant, NEAP_ANY),
   .cases =
     "{ {shape={2,3}, value=1.5}, {shape={}, value=-1}, {shape={0,2}}, {shape={5}, value=3, "
     "dtype=\"i64\"}, "
@@ -153,9 +151,7 @@ const neap_op neap_op_Literal = {
                           NEAP_ATTR_BOOL}},
   .infer = infer_literal,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_literal}, {0}},
+  .kernels = NEAP_REF(run_literal, NEAP_ANY),
   .cases =
     "{ {shape={2,2}, values={1,-2.5,3,0}}, {shape={}, values={7}}, {shape={0}, values={}}, "
     "{shape={3}, values={1,2,3}, dtype=\"i64\"}, {shape={2}, values={1,0}, dtype=\"bool\"} }",
@@ -216,9 +212,7 @@ const neap_op neap_op_Range = {
                              .value = {.i = NEAP_DTYPE_F32}}},
   .infer = infer_range,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_range}, {0}},
+  .kernels = NEAP_REF(run_range, NEAP_ANY),
   .cases =
     "{ {stop=5}, {start=1, stop=2, step=0.25}, {start=5, stop=0, step=-2, dtype=\"i64\"}, "
     "{start=1, stop=1} }",

@@ -67,9 +67,7 @@ const neap_op neap_op_FoldNorm = {
   .attrs = {[EPS] = {"eps", "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}}},
   .infer = infer,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {w={4,3,3,3}, gamma={4}, beta={4}, mean={4}, var={{4}, low=0.1, high=2}, b={4}},"
     " {w={5,6}, gamma={5}, beta={5}, mean={5}, var={{5}, low=0, high=1}, eps=0.001} }",

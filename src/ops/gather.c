@@ -119,12 +119,8 @@ static void run_nd(const neap_call *call) {
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-#define GATHER(run_function)                                                                    \
-  .effects = NEAP_EFFECT_FAULT, .cost = cost, .kernels = (const neap_kernel[]) {                \
-    {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = (run_function)}, { \
-      0                                                                                         \
-    }                                                                                           \
-  }
+#define GATHER(run_function) \
+  .effects = NEAP_EFFECT_FAULT, .cost = cost, .kernels = NEAP_REF(run_function, NEAP_ANY)
 
 const neap_op neap_op_Gather = {
   .name = "Gather",

@@ -157,16 +157,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
               {"mean", row ", for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE},  \
               {"rstd", row ", for the backward", .flags = NEAP_ARG_OPTIONAL | NEAP_ARG_WIDE}}, \
   .inplace = {{X, 0}}, .n_inplace = 1, .infer = infer, .cost = cost, .grad = grad,             \
-  .sum = NEAP_SUM_RUNS, .kernels = (const neap_kernel[]) {                                     \
-    {.engine = NEAP_ENGINE_REF,                                                                \
-     .dtypes = NEAP_FLOATS,                                                                    \
-     .any_team = true,                                                                         \
-     .choose = choose,                                                                         \
-     .run = run},                                                                              \
-    {                                                                                          \
-      0                                                                                        \
-    }                                                                                          \
-  }
+  .sum = NEAP_SUM_RUNS, .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS)
 #define EPS_ATTR                                                                              \
   [EPS] =                                                                                     \
     {"eps",       "added to the variance", NEAP_ATTR_FLOAT, .value = {.f = 1e-5}, .least = 0, \

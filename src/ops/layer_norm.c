@@ -259,12 +259,7 @@ const neap_op neap_op_LayerNorm = {
   .cost = cost,
   .grad = grad_layer_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run_layer_norm},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run_layer_norm, NEAP_FLOATS),
   .cases =
     "{ {x={3,4,8}, gamma={8}, beta={8}}, {x={2,3,4,5}, gamma={4,5}, beta={4,5}, axis=3}, "
     "{x={3,6}}, {x={2,33}, gamma={33}, "
@@ -289,12 +284,7 @@ const neap_op neap_op_RmsNorm = {
   .cost = cost,
   .grad = grad_rms_norm,
   .sum = NEAP_SUM_RUNS,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run_rms_norm},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run_rms_norm, NEAP_FLOATS),
   .cases =
     "{ {x={3,4,8}, gamma={8}}, {x={2,3,4,5}, gamma={4,5}, axis=3}, {x={3,6}}, {x={0,4}, gamma={4}} "
     "}",
@@ -329,12 +319,7 @@ const neap_op neap_op_LayerNormGrad = {
     "h = dy * given(gamma, 1); mean_h = Mean(h, axes = rest(axis), keepdim = 1);"
     "dx = s * (h - mean_h - z * Mean(h * z, axes = rest(axis), keepdim = 1));"
     "dgamma = dy * z; dbeta = dy",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose_grad,
-                                    .run = run_layer_norm_grad},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_grad, run_layer_norm_grad, NEAP_FLOATS),
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}, mean={3}} }",
   .long_cases =
     "{ {x={{262144,4}, low=0, high=1}, gamma={4}, dy={262144,4}, rstd={262144}, mean={262144}, "
@@ -365,12 +350,7 @@ const neap_op neap_op_RmsNormGrad = {
     "s = Rsqrt(ms + StopGradient(1 / (r * r) - ms)); z = x * s;"
     "h = dy * given(gamma, 1);"
     "dx = s * (h - z * Mean(h * z, axes = rest(axis), keepdim = 1)); dgamma = dy * z",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose_grad,
-                                    .run = run_rms_norm_grad},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_grad, run_rms_norm_grad, NEAP_FLOATS),
   .cases = "{ {x={3,8}, gamma={8}, dy={3,8}, rstd={3}} }",
   .long_cases =
     "{ {x={{262144,4}, low=0, high=1}, gamma={4}, dy={262144,4}, rstd={262144}, outputs=2}, "

@@ -165,12 +165,7 @@ const neap_op neap_op_LRN = {
   .cost = cost,
   .grad = grad,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
   .cases =
     "{ {x={2,7,3,4}, alpha=0.3}, {x={2,3,5}, size=4, alpha=0.5, beta=0.6, bias=1.5}, "
     "{x={3,20,5,5}, size=3, alpha=1}, "
@@ -196,12 +191,7 @@ const neap_op neap_op_LRNGrad = {
     "s = bias + alpha * ChannelMean(x * x, size = size); r = Pow(s, -beta);"
     "t = ChannelMean(dy * x * r / s, size = size, turned = 1);"
     "dx = dy * r - 2 * alpha * beta * x * t",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose,
-                                    .run = run},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
   .cases =
     "{ {x={2,7,3,4}, dy={2,7,3,4}, alpha=0.3}, {x={2,3,5}, dy={2,3,5}, size=4, alpha=0.5, "
     "beta=0.6} }",

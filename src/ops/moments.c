@@ -113,7 +113,7 @@ const neap_op neap_op_Adamax = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_adamax),
+  .kernels = NEAP_REF(run_adamax, NEAP_FLOATS),
   .cases = MOMENT_CASES,
 };
 
@@ -142,7 +142,7 @@ const neap_op neap_op_Nadam = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_nadam),
+  .kernels = NEAP_REF(run_nadam, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, v={{3,5}, low=0.1, high=1}, t={{}, dtype=\"i64\", "
     "low=0, high=9}, p={{}, low=0.5, high=0.6}, grad=false} }",
@@ -165,7 +165,7 @@ const neap_op neap_op_Radam = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .infinity = NEAP_INFINITY_VANISHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_radam),
+  .kernels = NEAP_REF(run_radam, NEAP_FLOATS),
   .cases = MOMENT_CASES,
 };
 
@@ -201,6 +201,6 @@ const neap_op neap_op_Lion = {
   .infer = neap_optimizer_infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run_lion),
+  .kernels = NEAP_REF(run_lion, NEAP_FLOATS),
   .cases = "{ {w={3,5}, g={3,5}, lr={}, m={3,5}, weight_decay=0.1, grad=false} }",
 };

@@ -270,6 +270,20 @@ typedef struct neap_kernel {
   void (*run)(const neap_call *call);
 } neap_kernel;
 
+/* The kernel list of an op that has only the plain C kernel, which computes the dtypes `set`, and
+ * whose bits no team changes. */
+#define NEAP_REF(run_function, set) NEAP_REF_CHOOSE(NULL, run_function, set)
+/* The same, where it chooses: scratch, a stash. */
+#define NEAP_REF_CHOOSE(choose_function, run_function, set) \
+  NEAP_REF_LIST(.dtypes = (set), .choose = (choose_function), .run = (run_function))
+/* For kernels that map zero to zero, whatever the layout. */
+#define NEAP_REF_ANY_LAYOUT(run_function, set) \
+  NEAP_REF_LIST(.dtypes = (set), .any_layout = true, .run = (run_function))
+#define NEAP_REF_LIST(...)                                                      \
+  (const neap_kernel[]) {                                                       \
+    {.engine = NEAP_ENGINE_REF, .any_team = true, __VA_ARGS__}, { .run = NULL } \
+  }
+
 struct neap_op {
   const char *name, *summary; /* summary: one sentence */
   const char *math;           /* one line, e.g. "y = max(x, 0)" */

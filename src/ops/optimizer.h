@@ -38,9 +38,5 @@ neap_status neap_optimizer_infer(neap_infer *infer, neap_error *error);
   { "weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT, .least = 0, .most = 1e30 }
 #define NEAP_OPTIMIZER_EPS(text, otherwise) \
   { "eps", text, NEAP_ATTR_FLOAT, .value = {.f = otherwise}, .least = 0, .most = 1 }
-#define NEAP_OPTIMIZER_KERNEL(function)                                                          \
-  (const neap_kernel[]) {                                                                        \
-    {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = function}, { 0 } \
-  }
 
 #endif

@@ -288,12 +288,7 @@ const neap_op neap_op_PadGrad = {
   .infer = infer_grad,
   .sum = NEAP_SUM_DOUBLE,
   .grad_formula = "d.dy = Pad(d.dx, .., value = 0)",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
-                                    .any_team = true,
-                                    .choose = choose_grad,
-                                    .run = run_grad},
-                                   {0}},
+  .kernels = NEAP_REF_CHOOSE(choose_grad, run_grad, NEAP_FLOATS),
   .cases =
     "{ {dy={4,9}, pads={1,2,1,4}, mode=\"edge\", shape={2,3}}, {dy={4,9}, pads={1,2,1,4}, "
     "mode=\"reflect\", shape={2,3}}, {dy={3,4}, pads={-1,2,1,-1}, mode=\"wrap\", shape={3,3}}, "

@@ -72,9 +72,7 @@ const neap_op neap_op_Permute = {
                       NEAP_ATTR_AXES}},
   .infer = infer,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {x={2,3,4}}, {x={2,3,4,5}, axes={3,1,4,2}}, {x={35,41}, axes={2,1}}, {x={2,4,3,5}, "
     "axes={1,3,2,4}}, {x={}}, {x={0,3}}, "

@@ -15,18 +15,6 @@
 extern const neap_op neap_op_GlobalMaxPool, neap_op_AdaptiveMaxPool, neap_op_AdaptiveAveragePool,
   neap_op_SumPool;
 
-#define POOL_KERNELS(choose_function, run_function) \
-  .kernels = (const neap_kernel[]) {                \
-    {.engine = NEAP_ENGINE_REF,                     \
-     .dtypes = NEAP_FLOATS,                         \
-     .any_team = true,                              \
-     .choose = (choose_function),                   \
-     .run = (run_function)},                        \
-    {                                               \
-      0                                             \
-    }                                               \
-  }
-
 /* ---- windows that adapt ---------------------------------------------------------------------- */
 
 enum { OUTPUT_SIZE, ADAPTIVE_SHAPE };
@@ -101,7 +89,7 @@ const neap_op neap_op_AdaptiveMaxPool = {
   .grad = grad_max,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
-  POOL_KERNELS(neap_pool_choose_max, neap_pool_run_max),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max, neap_pool_run_max, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7,5}, output_size={3,2}}, {x={2,3,4,5}, output_size={6}}, {x={1,2,9}, "
     "output_size={4}}, {x={1,2,3,4,5}, output_size={2}}, {x={1,2,20,20}, output_size={1}} }",
@@ -117,7 +105,7 @@ const neap_op neap_op_AdaptiveMaxPoolGrad = {
   .attrs = {OUTPUT_SIZE_ATTR, [ADAPTIVE_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_adaptive_max_grad,
   .grad_formula = "d.dy = AdaptiveMaxPoolTake(d.dx, stash, ..)",
-  POOL_KERNELS(neap_pool_choose_max_grad, neap_pool_run_max_grad),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max_grad, neap_pool_run_max_grad, NEAP_FLOATS),
 };
 
 const neap_op neap_op_AdaptiveMaxPoolTake = {
@@ -130,7 +118,7 @@ const neap_op neap_op_AdaptiveMaxPoolTake = {
   .attrs = {OUTPUT_SIZE_ATTR, [ADAPTIVE_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_adaptive_max_take,
   .grad_formula = "d.x = AdaptiveMaxPoolGrad(d.y, stash, ..)",
-  POOL_KERNELS(neap_pool_choose_max_grad, neap_pool_run_max_take),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max_grad, neap_pool_run_max_take, NEAP_FLOATS),
 };
 
 const neap_op neap_op_GlobalMaxPool = {
@@ -146,7 +134,7 @@ const neap_op neap_op_GlobalMaxPool = {
   .grad = grad_max,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins; the first of equal elements gets the gradient",
-  POOL_KERNELS(neap_pool_choose_max, neap_pool_run_max),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max, neap_pool_run_max, NEAP_FLOATS),
   .cases = "{ {x={2,3,4,5}}, {x={1,2,300}}, {x={1,2,2,3,4}} }",
 };
 
@@ -164,7 +152,7 @@ const neap_op neap_op_AdaptiveAveragePool = {
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_DOUBLE,
   .grad_formula = "d.x = AdaptiveAveragePoolGrad(d.y, .., shape = shape(x))",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_average),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_average, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7,5}, output_size={3,2}}, {x={2,3,4,5}, output_size={6}}, {x={1,2,9}, "
     "output_size={4}}, {x={1,2,3,4,5}, output_size={2}} }",
@@ -181,7 +169,7 @@ const neap_op neap_op_AdaptiveAveragePoolGrad = {
   .attrs = {OUTPUT_SIZE_ATTR, [ADAPTIVE_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_adaptive_average_grad,
   .grad_formula = "d.dy = AdaptiveAveragePool(d.dx, ..)",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_average_grad),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_average_grad, NEAP_FLOATS),
   .cases = "{ {dy={2,3,3,2}, output_size={3,2}, shape={2,3,7,5}} }",
 };
 
@@ -207,7 +195,7 @@ const neap_op neap_op_SumPool = {
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_DOUBLE,
   .grad_formula = "d.x = SumPoolGrad(d.y, .., shape = shape(x))",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_sum),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_sum, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,4,7,7}, kernel={3}, stride={2}, pad={1}, ceil_mode=true}, "
     "{x={1,2,8}, kernel={3}, dilation={2}, stride={1}} }",
@@ -224,7 +212,7 @@ const neap_op neap_op_SumPoolGrad = {
   .attrs = {NEAP_POOL_ATTRS, [SUM_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_sum_grad,
   .grad_formula = "d.dy = SumPool(d.dx, ..)",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_sum_grad),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_sum_grad, NEAP_FLOATS),
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
 };
 
@@ -249,7 +237,7 @@ const neap_op neap_op_LpPool = {
   .grad_formula =
     "u = y > 0 ? y : 1; s = SumPoolGrad(d.y * Pow(u, 1 - p), .., shape = shape(x));"
     "d.x = s * Sign(x) * Pow(Abs(x), p - 1)",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_lp),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_lp, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,4,7,7}, kernel={3}, stride={2}, pad={1}, ceil_mode=true, "
     "p=3}, {x={1,2,8}, kernel={3}, dilation={2}, stride={1}, p=1}, {x={1,2,3,4,4}, kernel={2}, "
@@ -272,7 +260,7 @@ const neap_op neap_op_GlobalLpPool = {
   .sum = NEAP_SUM_DOUBLE,
   .special = "the gradient of zeros is 0",
   .grad_formula = "u = y > 0 ? y : 1; d.x = d.y * Sign(x) * Pow(Abs(x) / u, p - 1)",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_lp),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_lp, NEAP_FLOATS),
   .cases = "{ {x={2,3,4,5}}, {x={1,2,9}, p=3}, {x={1,2,2,3,4}, p=1} }",
   .long_cases = "{ {x={1,2,512,512}} }",
 };
@@ -303,7 +291,7 @@ const neap_op neap_op_MaxPoolWithIndices = {
     "a NaN wins its window; the first of equal elements gets the gradient; the index of a window "
     "of padding alone is -1",
   .grad_formula = "d.x = PlaneAdd(d.y, indices, shape = shape(x))",
-  POOL_KERNELS(neap_pool_choose, neap_pool_run_max_indices),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_max_indices, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,4,7,8}, kernel={3,2}, stride={2,1}, pad={1,0}}, "
     "{x={1,2,9}, "
@@ -391,7 +379,7 @@ const neap_op neap_op_PlaneAdd = {
   .empty = NEAP_EMPTY_ZERO,
   .special = "an index outside its plane adds nothing",
   .grad_formula = "d.dy = PlaneTake(d.dx, indices)",
-  POOL_KERNELS(neap_pool_choose, run_plane_add),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, run_plane_add, NEAP_FLOATS),
   .cases = "{ {dy={1,1,6}, indices={{1,1,6}, dtype=\"i64\", low=0, high=4}, shape={1,1,4}} }",
 };
 
@@ -405,7 +393,7 @@ const neap_op neap_op_PlaneTake = {
   .infer = infer_plane_take,
   .special = "an index outside its plane gives 0",
   .grad_formula = "d.x = PlaneAdd(d.y, indices, shape = shape(x))",
-  POOL_KERNELS(neap_pool_choose, run_plane_take),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, run_plane_take, NEAP_FLOATS),
   .cases = "{ {x={1,1,4}, indices={{1,1,6}, dtype=\"i64\", low=0, high=4}} }",
 };
 
@@ -454,7 +442,7 @@ const neap_op neap_op_MaxUnpool = {
   .infer = infer_unpool,
   .special = "of elements with one index the last is put, and all get its gradient",
   .grad_formula = "d.x = PlaneTake(d.y, indices)",
-  POOL_KERNELS(neap_pool_choose, run_unpool),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, run_unpool, NEAP_FLOATS),
   .cases =
     "{ {x={1,1,1,1}, indices={{1,1,1,1}, dtype=\"i64\", low=0, high=4}, kernel={2}}, {x={1,1,1}, "
     "indices={{1,1,1}, dtype=\"i64\", low=0, high=5}, kernel={2}, output_shape={5}} }",

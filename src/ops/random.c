@@ -167,10 +167,7 @@ const neap_op neap_op_Uniform = {
   .attrs = {NEAP_FILL_ATTRS, [LOW] = {"low", "least value", NEAP_ATTR_FLOAT},
             [HIGH] = {"high", "upper end, not included", NEAP_ATTR_FLOAT, .value = {.f = 1}}},
   .infer = infer_uniform,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_uniform},
-      {0}},
+  .kernels = NEAP_REF(run_uniform, NEAP_FLOATS),
   .cases = "{ {shape={2,3}}, {shape={7}, low=-2, high=5}, {shape={0}}, {shape={}} }",
 };
 
@@ -185,10 +182,7 @@ const neap_op neap_op_Gaussian = {
             [STD] = {"std", "standard deviation", NEAP_ATTR_FLOAT, .value = {.f = 1}, .least = 0,
                      .most = 1e30}},
   .infer = neap_fill_infer,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_gaussian},
-      {0}},
+  .kernels = NEAP_REF(run_gaussian, NEAP_FLOATS),
   .cases = "{ {shape={2,3}}, {shape={7}, mean=3, std=0.5}, {shape={0}}, {shape={}} }",
 };
 
@@ -205,9 +199,7 @@ const neap_op neap_op_Xavier = {
                       .choices = "avg|in|out"},
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_xavier}, {0}},
+  .kernels = NEAP_REF(run_xavier, NEAP_FLOATS),
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}, mode=\"in\"}, {shape={8,4,3,3}, mode=\"out\", "
     "distribution=\"normal\"} }",
@@ -227,10 +219,7 @@ const neap_op neap_op_Kaiming = {
                       .choices = "in|out"},
             DISTRIBUTION_ATTR},
   .infer = infer_weight,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_kaiming},
-      {0}},
+  .kernels = NEAP_REF(run_kaiming, NEAP_FLOATS),
   .cases =
     "{ {shape={5,3}}, {shape={8,4,3,3}}, {shape={8,4,3,3}, mode=\"out\", distribution=\"normal\"} "
     "}",

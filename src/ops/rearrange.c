@@ -250,13 +250,6 @@ static void run_to_depth(const neap_call *call) { run_block(call, false); }
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-#define MOVED(run_function)                                                                     \
-  .kernels = (const neap_kernel[]) {                                                            \
-    {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = (run_function)}, { \
-      0                                                                                         \
-    }                                                                                           \
-  }
-
 const neap_op neap_op_Flip = {
   .name = "Flip",
   .summary = "Positions of some dimensions in the opposite order.",
@@ -269,7 +262,7 @@ const neap_op neap_op_Flip = {
                            .unlike_default = true}},
   .infer = infer_flip,
   .grad_formula = "d.x = Flip(d.y, ..)",
-  MOVED(run_flip),
+  .kernels = NEAP_REF(run_flip, NEAP_ANY),
   .cases = "{ {x={3,4,2}, axes={1,-1}}, {x={5}}, {x={2,3}, axes={2}}, {x={0,3}}, {x={}} }",
 };
 
@@ -287,7 +280,7 @@ const neap_op neap_op_Roll = {
                            NEAP_ATTR_AXES, .unlike_default = true}},
   .infer = infer_roll,
   .grad = grad_roll,
-  MOVED(run_roll),
+  .kernels = NEAP_REF(run_roll, NEAP_ANY),
   .cases =
     "{ {x={3,4,5}, shifts={1,-2}, axes={1,3}}, {x={2,3}, shifts={4}}, {x={5}, shifts={-12,3}, "
     "axes={1,-1}}, {x={0,3}, shifts={1,1}, axes={1,2}}, {x={}, shifts={2}} }",
@@ -305,7 +298,7 @@ const neap_op neap_op_Tile = {
                          .required = true, .least = 0, .most = 1e15}},
   .infer = infer_tile,
   .grad = grad_tile,
-  MOVED(run_tile),
+  .kernels = NEAP_REF(run_tile, NEAP_ANY),
   .cases =
     "{ {x={2,3,2}, repeats={3,1,2}}, {x={4}, repeats={1}}, {x={2,2}, repeats={0,2}}, {x={0,2}, "
     "repeats={2,2}}, {x={}, repeats={}} }",
@@ -332,7 +325,7 @@ const neap_op neap_op_DepthToSpace = {
   .attrs = {BLOCK_ATTRS},
   .infer = infer_to_space,
   .grad_formula = "d.x = SpaceToDepth(d.y, ..)",
-  MOVED(run_to_space),
+  .kernels = NEAP_REF(run_to_space, NEAP_ANY),
   .cases =
     "{ {x={2,8,3,2}, blocksize=2}, {x={2,2,9,2,3}, blocksize=3, mode=\"crd\"}, {x={4,1,2}, "
     "blocksize=1}, {x={0,4,2,2}, blocksize=2} }",
@@ -349,7 +342,7 @@ const neap_op neap_op_SpaceToDepth = {
   .attrs = {BLOCK_ATTRS},
   .infer = infer_to_depth,
   .grad_formula = "d.x = DepthToSpace(d.y, ..)",
-  MOVED(run_to_depth),
+  .kernels = NEAP_REF(run_to_depth, NEAP_ANY),
   .cases =
     "{ {x={2,3,4,6}, blocksize=2}, {x={2,2,6,3}, blocksize=3, mode=\"crd\"}, {x={3,2,2}, "
     "blocksize=2}, {x={2,0,4,2}, blocksize=2} }",

@@ -211,8 +211,6 @@ const neap_op neap_op_Reorder = {
   .inputs = {{"x", "plain or blocked", NEAP_ANY}},
   .outputs = {{"y", "plain or blocked", NEAP_ANY}},
   .infer = neap_infer_like,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases = "{ {x={2,20,5,7}} }",
 };

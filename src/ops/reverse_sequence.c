@@ -93,9 +93,7 @@ const neap_op neap_op_ReverseSequence = {
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .grad_formula = "d.x = ReverseSequence(d.y, lengths, ..)",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {x={4,3,2}, lengths={{3}, dtype=\"i64\", low=0, high=5}}, {x={3,5}, lengths={{3}, "
     "dtype=\"i32\", low=0, high=6}, time_axis=2, batch_axis=1}, {x={2,3,2,4}, lengths={{2}, "

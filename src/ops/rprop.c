@@ -61,7 +61,7 @@ const neap_op neap_op_Rprop = {
   .infer = neap_optimizer_infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run),
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, s={{3,5}, low=0.1, high=1}, before={3,5}, t={{}, dtype=\"i64\", "
     "low=1, high=9}, grad=false}, {w={4}, g={4}, lr={}, s={4}, before={{4}, low=0, high=0}, "

@@ -38,9 +38,7 @@ const neap_op neap_op_RunningAverage = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = neap_infer_like,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {running={7}, batch={7}, grad=false}, {running={7}, batch={7}, momentum=0.3, factor=1.25, "
     "grad=false} }",

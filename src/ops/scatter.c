@@ -266,16 +266,7 @@ static void run_nd(const neap_call *call) {
 
 #define SCATTER(choose_function, run_function)                                     \
   .inplace = {{0, 0}}, .n_inplace = 1, .effects = NEAP_EFFECT_FAULT, .cost = cost, \
-  .sum = NEAP_SUM_RUNS, .kernels = (const neap_kernel[]) {                         \
-    {.engine = NEAP_ENGINE_REF,                                                    \
-     .dtypes = NEAP_ANY,                                                           \
-     .any_team = true,                                                             \
-     .choose = (choose_function),                                                  \
-     .run = (run_function)},                                                       \
-    {                                                                              \
-      0                                                                            \
-    }                                                                              \
-  }
+  .sum = NEAP_SUM_RUNS, .kernels = NEAP_REF_CHOOSE(choose_function, run_function, NEAP_ANY)
 #define REDUCTION_ATTR                                                                        \
   [REDUCTION] = {"reduction", "how an update is combined with what is there", NEAP_ATTR_ENUM, \
                  .choices = "none|add|mul|min|max"}

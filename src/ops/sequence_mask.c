@@ -52,9 +52,7 @@ const neap_op neap_op_SequenceMask = {
   .nan = NEAP_NAN_DECIDES,
   .special = "of x only the shape counts",
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {x={4,3,2}, lengths={{3}, dtype=\"i64\", low=0, high=5}, grad=false}, {x={5}, lengths={{2}, "
     "dtype=\"i32\", low=0, "

@@ -109,7 +109,7 @@ const neap_op neap_op_Sgd = {
   .infer = infer,
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
-  .kernels = NEAP_OPTIMIZER_KERNEL(run),
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "

@@ -230,9 +230,7 @@ const neap_op neap_op_Slice = {
   .attrs = {RANGE_ATTRS},
   .infer = infer,
   .grad = grad,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {x={6,2,5}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, starts={-1}, "
     "ends={1}, steps={-2}}, "
@@ -250,9 +248,7 @@ const neap_op neap_op_SliceGrad = {
   .infer = infer_grad,
   .grad = grad_grad,
   .grad_formula = "d.dy = Slice(d.dx, ..)",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_grad}, {0}},
+  .kernels = NEAP_REF(run_grad, NEAP_ANY),
   .cases = "{ {dy={2,5}, starts={2}, ends={4}, steps={2}, shape={6,5}} }",
 };
 
@@ -272,9 +268,7 @@ const neap_op neap_op_SetSlice = {
   .grad_formula = "d.x = SetSlice(d.y, 0, ..); d.v = like(Slice(d.y, ..), v)",
   .empty = NEAP_EMPTY_NONE,
   .special = "what is outside of the range keeps its bits",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run_set}, {0}},
+  .kernels = NEAP_REF(run_set, NEAP_ANY),
   .cases =
     "{ {x={6,2,5}, v={2,2,2}, starts={2,1,-3}, ends={5,-1,-2}, steps={2,1,1}}, {x={4,5}, v={5}, "
     "starts={-1}, ends={1}, steps={-2}}, {x={3,4}, v={3,1}, starts={2}, ends={3}, axes={2}}, "

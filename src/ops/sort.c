@@ -298,17 +298,6 @@ static neap_status infer_histogram(neap_infer *c, neap_error *error) {
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-#define SORTING(run_function)   \
-  (const neap_kernel[]) {       \
-    {.engine = NEAP_ENGINE_REF, \
-     .dtypes = NEAP_ANY,        \
-     .any_team = true,          \
-     .choose = choose,          \
-     .run = (run_function)},    \
-    {                           \
-      0                         \
-    }                           \
-  }
 #define AXIS_ATTR [AXIS] = {"axis", "along which", NEAP_ATTR_AXIS, .value = {.i = -1}}
 #define SORT_ATTRS \
   .attrs = {AXIS_ATTR, [DESCENDING] = {"descending", "the largest first", NEAP_ATTR_BOOL}}
@@ -333,7 +322,7 @@ const neap_op neap_op_Sort = {
   .cost = cost,
   .grad = grad,
   NAN_LAST,
-  .kernels = SORTING(run_sort),
+  .kernels = NEAP_REF_CHOOSE(choose, run_sort, NEAP_ANY),
   .cases = SORT_CASES,
 };
 
@@ -352,7 +341,7 @@ const neap_op neap_op_ArgSort = {
   .cost = cost,
   .no_grad = true,
   NAN_LAST,
-  .kernels = SORTING(run_sort),
+  .kernels = NEAP_REF_CHOOSE(choose, run_sort, NEAP_ANY),
   .cases = SORT_CASES,
 };
 
@@ -376,7 +365,7 @@ const neap_op neap_op_TopK = {
   .cost = cost,
   .grad = grad,
   NAN_LAST,
-  .kernels = SORTING(run_top),
+  .kernels = NEAP_REF_CHOOSE(choose, run_top, NEAP_ANY),
   .cases =
     "{ {x={4,5,6}, axis=1, k=2}, {x={3,4,5}, axis=2, k=3, largest=false}, {x={2,70}, k=1}, "
     "{x={3,40}, k=7, sorted=false}, {x={0,3}, k=2}, {x={5}, k=0, grad=false} }",
@@ -401,7 +390,7 @@ const neap_op neap_op_Median = {
   .nan = NEAP_NAN_DECIDES,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins, the first one counts",
-  .kernels = SORTING(run_median),
+  .kernels = NEAP_REF_CHOOSE(choose, run_median, NEAP_ANY),
   .cases =
     "{ {x={4,5,6}, axis=1}, {x={3,4,5}, axis=2, keepdim=true}, {x={2,70}, axis=-1}, {x={3,4}}, "
     "{x={3,4}, keepdim=true}, {x={0,3}, axis=2}, {x={}} }",

@@ -57,16 +57,12 @@ static void run(const neap_call *call, bool upper) {
 static void run_lower(const neap_call *call) { run(call, false); }
 static void run_upper(const neap_call *call) { run(call, true); }
 
-#define TRIANGLE(run_function)                                                                  \
-  .source = "ONNX Trilu-14", .inputs = {{"x", "(..,N,M)", NEAP_ANY}},                           \
-  .outputs = {{"y", "shape of x", NEAP_ANY}},                                                   \
-  .attrs = {[DIAGONAL] = {"diagonal", "which: 0 the main one, 1 the next above it, -1 below",   \
-                          NEAP_ATTR_INT}},                                                      \
-  .inplace = {{0, 0}}, .n_inplace = 1, .infer = infer, .kernels = (const neap_kernel[]) {       \
-    {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = (run_function)}, { \
-      0                                                                                         \
-    }                                                                                           \
-  }
+#define TRIANGLE(run_function)                                                                \
+  .source = "ONNX Trilu-14", .inputs = {{"x", "(..,N,M)", NEAP_ANY}},                         \
+  .outputs = {{"y", "shape of x", NEAP_ANY}},                                                 \
+  .attrs = {[DIAGONAL] = {"diagonal", "which: 0 the main one, 1 the next above it, -1 below", \
+                          NEAP_ATTR_INT}},                                                    \
+  .inplace = {{0, 0}}, .n_inplace = 1, .infer = infer, .kernels = NEAP_REF(run_function, NEAP_ANY)
 #define TRIANGLE_CASES                                                                      \
   .cases =                                                                                  \
     "{ {x={2,5,4}, diagonal=-1}, {x={3,5}}, {x={4,3}, diagonal=1}, {x={2,2}, diagonal=9}, " \

@@ -69,9 +69,7 @@ const neap_op neap_op_WeightedAccumulate = {
   .effects = NEAP_EFFECT_COMMIT,
   .infer = infer,
   .cost = cost,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_FLOATS),
   .cases =
     "{ {total={3,5}, g={3,5}, weight={}, keep={}, grad=false}, {total={7}, g={7}, weight={1}, "
     "keep={1}, grad=false}, {total={{300}, dtype=\"f32\"}, g={{300}, dtype=\"f16\"}, weight={}, "

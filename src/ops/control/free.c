@@ -25,7 +25,5 @@ const neap_op neap_op_Free = {
                NEAP_ARG_VARIADIC | NEAP_ARG_OPTIONAL}},
   .effects = NEAP_EFFECT_RELEASE,
   .infer = infer,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_ANY, .any_team = true, .run = run}, {0}},
+  .kernels = NEAP_REF(run, NEAP_ANY),
 };
