@@ -106,8 +106,7 @@ static neap_status grad_cast(neap_grad *g, neap_error *error) {
   (void)error;
   neap_dtype from = neap_grad_type(g, g->in[0]).dtype, to = neap_grad_type(g, g->out[0]).dtype;
   if (neap_dtype_is_float(from) && neap_dtype_is_float(to))
-    g->din[0] =
-      neap_grad_emit1(g, "Cast", 1, g->dout, NULL, (neap_set[]){NEAP_SET_INT("to", from), {0}});
+    g->din[0] = neap_grad_cast(g, g->dout[0], from);
   return NEAP_OK;
 }
 

@@ -32,9 +32,22 @@ neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_val
       : neap_grad_emit1(
           grad, "Sum", 1, &value, NULL,
           (neap_set[]){NEAP_SET_INTS("axes", n_axes, axes), NEAP_SET_INT("keepdim", 1), {0}});
-  if (lead == 0) return sum;
+  return neap_grad_view(grad, sum, to.shape);
+}
+
+/* With allow_zero: the sizes are meant as they are, 0 too. */
+neap_value_id neap_grad_view(neap_grad *grad, neap_value_id value, neap_shape shape) {
+  if (value == NEAP_NO_VALUE) return value;
+  neap_type type = neap_grad_type(grad, value);
+  if (neap_shape_equal(&type.shape, &shape)) return value;
   return neap_grad_emit1(
-    grad, "Reshape", 1, &sum, NULL,
+    grad, "Reshape", 1, &value, NULL,
     (neap_set[]){
-      NEAP_SET_INTS("shape", to.shape.n_dim, to.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+      NEAP_SET_INTS("shape", shape.n_dim, shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+}
+
+neap_value_id neap_grad_cast(neap_grad *grad, neap_value_id value, neap_dtype dtype) {
+  if (value == NEAP_NO_VALUE || neap_grad_type(grad, value).dtype == dtype) return value;
+  return neap_grad_emit1(grad, "Cast", 1, &value, NULL,
+                         (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
 }

@@ -91,13 +91,6 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-static neap_value_id reshape(neap_grad *g, neap_value_id value, const neap_shape *shape) {
-  return neap_grad_emit1(
-    g, "Reshape", 1, &value, NULL,
-    (neap_set[]){
-      NEAP_SET_INTS("shape", shape->n_dim, shape->dim), NEAP_SET_INT("allow_zero", 1), {0}});
-}
-
 /* The sum over all dimensions but that of channels. */
 static neap_value_id sum_of_channels(neap_grad *g, neap_value_id value, int n_dim) {
   int64_t axes[NEAP_MAX_DIM];
@@ -124,24 +117,24 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   const neap_set axis[] = {NEAP_SET_INT("axis", 2), {0}};
   neap_value_id dy = g->dout[0], x_rows = NEAP_NO_VALUE;
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
-  if (g->want[X] || want_gamma) x_rows = reshape(g, g->in[X], &rows);
+  if (g->want[X] || want_gamma) x_rows = neap_grad_view(g, g->in[X], rows);
 
   if (g->want[X]) {
     neap_value_id h = dy;
     if (g->n_in > GAMMA && g->in[GAMMA] != NEAP_NO_VALUE) {
       neap_shape wide = {.n_dim = x.n_dim - 1};
       for (int d = 0; d < wide.n_dim; d++) wide.dim[d] = d == 0 ? x.dim[1] : 1;
-      neap_value_id gamma = reshape(g, g->in[GAMMA], &wide);
+      neap_value_id gamma = neap_grad_view(g, g->in[GAMMA], wide);
       h = neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){dy, gamma}, NULL, NULL);
     }
-    neap_value_id in[5] = {x_rows, NEAP_NO_VALUE, reshape(g, h, &rows), g->out[2], g->out[1]};
-    g->din[X] = reshape(g, neap_grad_emit1(g, "LayerNormGrad", 5, in, NULL, axis), &x);
+    neap_value_id in[5] = {x_rows, NEAP_NO_VALUE, neap_grad_view(g, h, rows), g->out[2], g->out[1]};
+    g->din[X] = neap_grad_view(g, neap_grad_emit1(g, "LayerNormGrad", 5, in, NULL, axis), x);
   }
   if (want_gamma) {
     /* with its statistics, which its own gradient reads */
     neap_value_id made[3];
     neap_grad_emit(g, "LayerNorm", 1, &x_rows, 3, made, g, axis);
-    neap_value_id z = reshape(g, made[0], &x);
+    neap_value_id z = neap_grad_view(g, made[0], x);
     z = neap_grad_emit1(g, "Mul", 2, (neap_value_id[]){dy, z}, NULL, NULL);
     g->din[GAMMA] = sum_of_channels(g, z, x.n_dim);
   }

@@ -142,15 +142,6 @@ static void run(const neap_call *call) {
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-/* x under the shape `to`, of as many elements; x itself where it has that shape. */
-static neap_value_id reshape(neap_grad *g, neap_value_id x, neap_shape to) {
-  neap_type from = neap_grad_type(g, x);
-  if (x == NEAP_NO_VALUE || neap_shape_equal(&from.shape, &to)) return x;
-  return neap_grad_emit1(
-    g, "Reshape", 1, &x, NULL,
-    (neap_set[]){NEAP_SET_INTS("shape", to.n_dim, to.dim), NEAP_SET_INT("allow_zero", 1), {0}});
-}
-
 /* Emits a product; the transposes are of the last two dimensions. */
 static neap_value_id matmul(neap_grad *g, neap_value_id a, neap_value_id b, bool trans_a,
                             bool trans_b) {
@@ -162,7 +153,7 @@ static neap_value_id matmul(neap_grad *g, neap_value_id a, neap_value_id b, bool
 /* All but the last dimension as one: (...,M,K) -> (R,K). */
 static neap_value_id as_rows(neap_grad *g, neap_value_id x) {
   neap_shape s = neap_grad_type(g, x).shape;
-  return reshape(g, x, NEAP_SHAPE(neap_shape_span(&s, 0, s.n_dim - 1), s.dim[s.n_dim - 1]));
+  return neap_grad_view(g, x, NEAP_SHAPE(neap_shape_span(&s, 0, s.n_dim - 1), s.dim[s.n_dim - 1]));
 }
 
 /* With A = a or a', B = b or b' and y = A B: dA = dy B', dB = A' dy, transposed where the operand
@@ -176,12 +167,12 @@ static neap_status grad(neap_grad *g, neap_error *error) {
              mb = sb.n_dim == 1 ? NEAP_SHAPE(sb.dim[0], 1) : sb;
   sy.dim[sy.n_dim++] = p.m;
   sy.dim[sy.n_dim++] = p.n;
-  neap_value_id a = reshape(g, g->in[0], ma), b = reshape(g, g->in[1], mb),
-                dy = reshape(g, g->dout[0], sy);
+  neap_value_id a = neap_grad_view(g, g->in[0], ma), b = neap_grad_view(g, g->in[1], mb),
+                dy = neap_grad_view(g, g->dout[0], sy);
   if (g->want[0]) {
     neap_value_id da =
       p.trans_a ? matmul(g, b, dy, p.trans_b, true) : matmul(g, dy, b, false, !p.trans_b);
-    g->din[0] = reshape(g, neap_grad_reduce_to(g, da, a), sa);
+    g->din[0] = neap_grad_view(g, neap_grad_reduce_to(g, da, a), sa);
   }
   if (g->want[1]) {
     /* the sum over the batch is part of the product */
@@ -189,7 +180,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
     neap_value_id left = shared ? as_rows(g, a) : a, right = shared ? as_rows(g, dy) : dy;
     neap_value_id db = p.trans_b ? matmul(g, right, left, true, p.trans_a)
                                  : matmul(g, left, right, !p.trans_a, false);
-    g->din[1] = reshape(g, neap_grad_reduce_to(g, db, b), sb);
+    g->din[1] = neap_grad_view(g, neap_grad_reduce_to(g, db, b), sb);
   }
   return NEAP_OK;
 }

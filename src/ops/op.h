@@ -167,6 +167,10 @@ neap_type neap_grad_type(const neap_grad *grad, neap_value_id value);
 /* The gradient of broadcasting: sums `value` (broadcast to a larger shape) back to the shape of
  * `like`; the same id when shapes are equal. */
 neap_value_id neap_grad_reduce_to(neap_grad *grad, neap_value_id value, neap_value_id like);
+/* `value` under another shape of as many elements, or in another dtype; itself where it has it, and
+ * where it is none. */
+neap_value_id neap_grad_view(neap_grad *grad, neap_value_id value, neap_shape shape);
+neap_value_id neap_grad_cast(neap_grad *grad, neap_value_id value, neap_dtype dtype);
 
 /* ---- gradients as text (formula.c) ---- */
 

@@ -172,15 +172,6 @@ void neap_gather(const neap_call *call, const neap_places *places, const neap_op
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
-static neap_value_id seen_as(neap_grad *g, neap_value_id value, const neap_shape *shape) {
-  neap_type type = neap_grad_type(g, value);
-  if (neap_shape_equal(&type.shape, shape)) return value;
-  return neap_grad_emit1(
-    g, "Reshape", 1, &value, NULL,
-    (neap_set[]){
-      NEAP_SET_INTS("shape", shape->n_dim, shape->dim), NEAP_SET_INT("allow_zero", 1), {0}});
-}
-
 /* x, the indices and dy are seen with the dimensions in which elements were taken: one, where x was
  * flattened or is a scalar; with the dimension of one that was dropped. */
 neap_value_id neap_places_gradient(neap_grad *g, neap_value_id indices, neap_value_id dy,
@@ -200,9 +191,9 @@ neap_value_id neap_places_gradient(neap_grad *g, neap_value_id indices, neap_val
                                                      NEAP_SET_INT("dtype", x.dtype),
                                                      NEAP_SET_INTS("shape", seen.n_dim, seen.dim),
                                                      {0}});
-  neap_value_id in[] = {zeros, seen_as(g, indices, &part), seen_as(g, dy, &part)};
+  neap_value_id in[] = {zeros, neap_grad_view(g, indices, part), neap_grad_view(g, dy, part)};
   neap_value_id dx = neap_grad_emit1(
     g, "ScatterElements", 3, in, NULL,
     (neap_set[]){NEAP_SET_INT("axis", axis), NEAP_SET_INT("reduction", NEAP_SCATTER_ADD), {0}});
-  return seen_as(g, dx, &x.shape);
+  return neap_grad_view(g, dx, x.shape);
 }

@@ -152,17 +152,6 @@ static void run_tile(const neap_call *call) {
                 call->out[0].data, call->n_thread);
 }
 
-static neap_value_id view(neap_grad *g, neap_value_id value, neap_shape shape) {
-  return neap_grad_emit1(
-    g, "Reshape", 1, &value, NULL,
-    (neap_set[]){
-      NEAP_SET_INTS("shape", shape.n_dim, shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
-}
-
-static neap_value_id cast(neap_grad *g, neap_value_id value, neap_dtype dtype) {
-  return neap_grad_emit1(g, "Cast", 1, &value, NULL, (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
-}
-
 /* The sum over all repeats, one dimension after the other: what is before it and behind it are one
  * dimension each, so that there are three. Halves are added up in f32, and rounded once. */
 static neap_status grad_tile(neap_grad *g, neap_error *error) {
@@ -171,17 +160,17 @@ static neap_status grad_tile(neap_grad *g, neap_error *error) {
   neap_type x = neap_grad_type(g, g->in[0]);
   neap_shape y = neap_grad_type(g, g->out[0]).shape;
   bool is_half = neap_dtype_in(x.dtype, NEAP_HALVES);
-  neap_value_id sum = is_half ? cast(g, g->dout[0], NEAP_DTYPE_F32) : g->dout[0];
+  neap_value_id sum = is_half ? neap_grad_cast(g, g->dout[0], NEAP_DTYPE_F32) : g->dout[0];
   for (int d = 0; d < x.shape.n_dim; d++) {
     int64_t n = repeats->ints[d], before = neap_shape_span(&x.shape, 0, d);
     if (n == 1) continue;
     int64_t behind = neap_count_mul(x.shape.dim[d], neap_shape_span(&y, d + 1, y.n_dim));
-    sum = view(g, sum, NEAP_SHAPE(before, n, behind));
+    sum = neap_grad_view(g, sum, NEAP_SHAPE(before, n, behind));
     sum = neap_grad_emit1(g, "Sum", 1, &sum, NULL,
                           (neap_set[]){NEAP_SET_INTS("axes", 1, (const int64_t[]){1}), {0}});
   }
-  sum = view(g, sum, x.shape);
-  g->din[0] = is_half ? cast(g, sum, x.dtype) : sum;
+  sum = neap_grad_view(g, sum, x.shape);
+  g->din[0] = neap_grad_cast(g, sum, x.dtype);
   return NEAP_OK;
 }
 

@@ -23,15 +23,10 @@ static void cost(const neap_infer *c, neap_cost *cost) {
   *cost = (neap_cost){0}; /* a view: nothing is computed or moved */
 }
 
-/* With allow_zero, since the sizes of x are meant as they are, 0 too. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   if (!g->want[0]) return NEAP_OK;
-  neap_type x = neap_grad_type(g, g->in[0]);
-  g->din[0] = neap_grad_emit1(
-    g, "Reshape", 1, g->dout, NULL,
-    (neap_set[]){
-      NEAP_SET_INTS("shape", x.shape.n_dim, x.shape.dim), NEAP_SET_INT("allow_zero", 1), {0}});
+  g->din[0] = neap_grad_view(g, g->dout[0], neap_grad_type(g, g->in[0]).shape);
   return NEAP_OK;
 }
 

@@ -13,18 +13,13 @@
 
 enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
 /* Inputs. Without M it is plain descent; without STEPS no steps are counted. */
-enum { W, G, LR, M, STEPS };
+enum { W, G, LR, M = NEAP_OPTIMIZER_STATE, STEPS };
 enum { W_OUT, M_OUT, STEPS_OUT };
-
-/* Whether the op counts its steps. */
-static bool has_steps(const neap_call *call) {
-  return call->n_in > STEPS && call->in[STEPS].data != NULL;
-}
 
 /* The first step is not dampened where steps are counted. */
 static double dampening_of(const neap_call *call) {
-  return has_steps(call) && *(const int64_t *)call->in[STEPS].data == 0 ? 0
-                                                                        : call->attrs[DAMPENING].f;
+  bool is_first = neap_optimizer_has(call, STEPS) && *(const int64_t *)call->in[STEPS].data == 0;
+  return is_first ? 0 : call->attrs[DAMPENING].f;
 }
 
 enum { RATE, DECAY, SHARE, FRESH, OWN, OF_M }; /* the parameters of the rows */
@@ -36,21 +31,20 @@ NEAP_ROW_TABLE(plain_step, NEAP_ROWS_FLOATS(plain_step))
 
 /* The count is written when every thread has read it. */
 static void run(const neap_call *call) {
-  bool has_m = call->n_in > M && call->in[M].data != NULL;
+  bool has_m = neap_optimizer_has(call, M);
   bool looks_ahead = call->attrs[NESTEROV].i != 0;
   double momentum = call->attrs[MOMENTUM].f;
   /* Of Nesterov's step the gradient is one part and the new momentum the other. */
-  const double param[NEAP_ROW_MAX_PARAM] = {
-    [RATE] = neap_element_get(call->in[LR].type.dtype, call->in[LR].data, 0),
-    [DECAY] = call->attrs[WEIGHT_DECAY].f,
-    [SHARE] = momentum,
-    [FRESH] = 1 - dampening_of(call),
-    [OWN] = looks_ahead ? 1 : 0,
-    [OF_M] = looks_ahead ? momentum : 1};
+  const double param[NEAP_ROW_MAX_PARAM] = {[RATE] = neap_optimizer_scalar(call, LR),
+                                            [DECAY] = call->attrs[WEIGHT_DECAY].f,
+                                            [SHARE] = momentum,
+                                            [FRESH] = 1 - dampening_of(call),
+                                            [OWN] = looks_ahead ? 1 : 0,
+                                            [OF_M] = looks_ahead ? momentum : 1};
   neap_elementwise_run_on(call, has_m ? 3 : 2, (const int[]){W, G, M}, has_m ? 2 : 1,
                           (const int[]){W_OUT, M_OUT}, has_m ? rows_step : rows_plain_step, param);
-  if (has_steps(call))
-    *(int64_t *)call->out[STEPS_OUT].data = *(const int64_t *)call->in[STEPS].data + 1;
+  if (neap_optimizer_has(call, STEPS))
+    *(int64_t *)call->out[STEPS_OUT].data = neap_optimizer_step(call, STEPS);
 }
 
 /* Momentum and count come in and go out together; Nesterov's variant is defined without dampening
@@ -87,10 +81,7 @@ const neap_op neap_op_Sgd = {
     "momentum m : m)",
   .example = "net:Sgd({\"w\", \"w.grad\", \"lr\", \"m\"}, {\"w\", \"m\"}, {momentum = 0.9})",
   .source = "Sutskever et al., ICML 2013; torch.optim.SGD",
-  .inputs = {[W] = {"w", "parameter"},
-             [G] = {"g", "its gradient"},
-             [LR] = {"lr", "learning rate, one element"},
-             [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL},
+  .inputs = {NEAP_OPTIMIZER_INPUTS, [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL},
              [STEPS] = {"t", "steps so far, 0 at first: step 0 is not dampened, as in PyTorch",
                         NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
   .outputs = {{"w", "next version of w"},
@@ -99,8 +90,7 @@ const neap_op neap_op_Sgd = {
   .attrs = {[MOMENTUM] = {"momentum", "share of the old momentum", NEAP_ATTR_FLOAT, .least = 0,
                           .most = 1},
             [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
-            [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT,
-                              .least = 0, .most = 1e30},
+            [WEIGHT_DECAY] = NEAP_OPTIMIZER_DECAY,
             [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT,
                            .least = 0, .most = 1}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {STEPS, STEPS_OUT}},

@@ -178,22 +178,13 @@ static const struct {
             " ORDER BY uuid LIMIT ?)"},
 };
 
-static neap_status ask_number(neap_store *store, const char *query, int64_t *out,
-                              neap_error *error) {
-  bool row;
-  neap_sql sql = neap_sql_new(store, query, lost_prune);
-  neap_status status = neap_sql_step(&sql, &row, error);
-  *out = row ? sqlite3_column_int64(sql.stmt, 0) : 0;
-  neap_sql_fini(&sql);
-  return status;
-}
-
 /* Bytes that the file would have without its free pages. */
 static neap_status used_bytes(neap_store *store, int64_t *bytes, neap_error *error) {
-  return ask_number(store,
-                    "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
-                    "pragma_freelist_count, pragma_page_size",
-                    bytes, error);
+  return neap_store_number(
+    store,
+    "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, "
+    "pragma_freelist_count, pragma_page_size",
+    lost_prune, bytes, error);
 }
 
 /* An eighth of what is there at a time, until the file is small enough. */
@@ -202,7 +193,7 @@ static neap_status prune_stage(neap_store *store, stage at, int64_t most_bytes, 
   int64_t bytes, n_left, n;
   for (;;) {
     NEAP_TRY(used_bytes(store, &bytes, error));
-    NEAP_TRY(ask_number(store, stages[at].count, &n_left, error));
+    NEAP_TRY(neap_store_number(store, stages[at].count, lost_prune, &n_left, error));
     if (bytes <= most_bytes || n_left == 0) return NEAP_OK;
     NEAP_TRY(delete_by(store, stages[at].remove, (n_left + 7) / 8, &n, error));
     *n_gone += n;

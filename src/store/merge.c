@@ -161,15 +161,6 @@ static const char forget[] =
   "DROP TABLE to_machine; DROP TABLE to_word; DROP TABLE to_net; DROP TABLE to_plan; DROP TABLE "
   "to_run;";
 
-static neap_status count_new(neap_store *store, const char *query, int64_t *n, neap_error *error) {
-  bool row;
-  neap_sql sql = neap_sql_new(store, query, lost);
-  neap_status status = neap_sql_step(&sql, &row, error);
-  *n = row ? sqlite3_column_int64(sql.stmt, 0) : 0;
-  neap_sql_fini(&sql);
-  return status;
-}
-
 /* Within a transaction. */
 static neap_status merge(neap_store *store, neap_merged *out, neap_error *error) {
   NEAP_TRY(neap_store_exec(store, find_or_add, lost, error));
@@ -179,8 +170,10 @@ static neap_status merge(neap_store *store, neap_merged *out, neap_error *error)
   NEAP_TRY(copy_rows(store, "run", "o.run_id NOT IN (SELECT old FROM to_run)", error));
   NEAP_TRY(neap_store_exec(store, number_runs, lost, error));
   NEAP_TRY(copy_parts(store, "run", error));
-  NEAP_TRY(count_new(store, "SELECT count(*) FROM to_plan WHERE is_new", &out->n_plan, error));
-  NEAP_TRY(count_new(store, "SELECT count(*) FROM to_run WHERE is_new", &out->n_run, error));
+  NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM to_plan WHERE is_new", lost, &out->n_plan,
+                             error));
+  NEAP_TRY(
+    neap_store_number(store, "SELECT count(*) FROM to_run WHERE is_new", lost, &out->n_run, error));
   return neap_store_exec(store, forget, lost, error);
 }
 

@@ -31,17 +31,6 @@ static int newest_version(void) {
   return n;
 }
 
-/* The first column of the first row; 0 without rows. */
-static neap_status read_number(neap_store *store, const char *query, int64_t *out,
-                               neap_error *error) {
-  neap_sql sql = neap_sql_new(store, query, lost);
-  bool row;
-  neap_status status = neap_sql_step(&sql, &row, error);
-  if (status == NEAP_OK) *out = row ? sqlite3_column_int64(sql.stmt, 0) : 0;
-  neap_sql_fini(&sql);
-  return status;
-}
-
 /* ---- triggers and indexes of the user -------------------------------------------------------- */
 
 /* A migration may make a table of Neap's anew, and what a user has put on it would go with the old
@@ -97,7 +86,7 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
   neap_status status = neap_store_begin(store, lost, error);
   const char *text = NULL;
   if (status == NEAP_OK) {
-    status = read_number(store, "PRAGMA user_version", version, error);
+    status = neap_store_number(store, "PRAGMA user_version", lost, version, error);
     if (status == NEAP_OK) text = migration((int)*version);
     if (text != NULL) status = run_migration(store, text, *version, error);
     status = neap_store_end(store, status, lost, error);
@@ -187,8 +176,8 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
 static neap_status check_owner(neap_store *store, neap_error *error) {
   int64_t id = 0, n_table = 0;
   /* Ours by its mark, or new: without a mark and without tables. */
-  NEAP_TRY(read_number(store, "PRAGMA application_id", &id, error));
-  NEAP_TRY(read_number(store, "SELECT count(*) FROM sqlite_master", &n_table, error));
+  NEAP_TRY(neap_store_number(store, "PRAGMA application_id", lost, &id, error));
+  NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM sqlite_master", lost, &n_table, error));
   if (id == APPLICATION_ID || (id == 0 && n_table == 0)) return NEAP_OK;
   neap_fail(error, NEAP_DB, "%s: \"%s\" is a database of another program", lost, store->path);
   return neap_hint(error, "set NEAP_DB to another file");
@@ -199,7 +188,7 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
   int newest = newest_version();
   /* What can't be brought up is refused before anything is written. */
   NEAP_TRY(check_owner(store, error));
-  NEAP_TRY(read_number(store, "PRAGMA user_version", &version, error));
+  NEAP_TRY(neap_store_number(store, "PRAGMA user_version", lost, &version, error));
   if (version > newest) {
     neap_fail(error, NEAP_DB,
               "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d",

@@ -118,6 +118,16 @@ void neap_sql_fini(neap_sql *sql) {
   sql->stmt = NULL;
 }
 
+neap_status neap_store_number(neap_store *store, const char *query, const char *lost, int64_t *n,
+                              neap_error *error) {
+  neap_sql sql = neap_sql_new(store, query, lost);
+  bool row;
+  neap_status status = neap_sql_step(&sql, &row, error);
+  if (status == NEAP_OK) *n = row ? sqlite3_column_int64(sql.stmt, 0) : 0;
+  neap_sql_fini(&sql);
+  return status;
+}
+
 neap_status neap_store_exec(neap_store *store, const char *text, const char *lost,
                             neap_error *error) {
   int rc = sqlite3_exec(store->db, text, NULL, NULL, NULL);

@@ -84,8 +84,22 @@ static void hash_text(sqlite3_context *context, int n_arg, sqlite3_value **arg) 
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-/* RFC 9562, version 7: 48 bits of milliseconds since 1970, so that ids sort by time, then 74 random
- * bits. */
+/* The 12 bits behind the time, of `drawn` random ones: within a millisecond each id has one more
+ * than the id before, so that ids of one thread sort as they were made. A first one is small, to
+ * leave 2,048 behind it; what comes after those has no order. */
+static unsigned count_within(int64_t at_ms, unsigned drawn) {
+  static _Thread_local int64_t last_ms = -1;
+  static _Thread_local unsigned last;
+  if (at_ms != last_ms)
+    last = drawn & 0x7ff;
+  else if (last < 0xfff)
+    last++;
+  last_ms = at_ms;
+  return last;
+}
+
+/* RFC 9562, version 7: 48 bits of milliseconds since 1970, so that ids sort by time, then a count
+ * of 12 bits and 62 random ones. */
 void neap_uuid_text(int64_t at_ms, char text[37]) {
   unsigned char b[16];
   if (getentropy(b, sizeof b) != 0) { /* no source of randomness: time and counting must do */
@@ -96,7 +110,9 @@ void neap_uuid_text(int64_t at_ms, char text[37]) {
     neap_copy_bytes(b, mixed, sizeof mixed);
   }
   for (int i = 0; i < 6; i++) b[i] = (unsigned char)(at_ms >> (40 - 8 * i));
-  b[6] = (unsigned char)(0x70 | (b[6] & 0x0f));
+  unsigned count = count_within(at_ms, (unsigned)b[6] << 8 | b[7]);
+  b[6] = (unsigned char)(0x70 | count >> 8);
+  b[7] = (unsigned char)count;
   b[8] = (unsigned char)(0x80 | (b[8] & 0x3f));
 
   static const char digit[] = "0123456789abcdef";

@@ -53,6 +53,9 @@ neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error);
 neap_status neap_sql_run(neap_sql *sql, neap_error *error);
 void neap_sql_fini(neap_sql *sql);
 
+/* The one number that a query without parameters gives; 0 where it has no row. */
+neap_status neap_store_number(neap_store *store, const char *query, const char *lost, int64_t *n,
+                              neap_error *error);
 /* Statements without parameters, one after another. */
 neap_status neap_store_exec(neap_store *store, const char *text, const char *lost,
                             neap_error *error);

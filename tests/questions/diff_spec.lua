@@ -139,6 +139,17 @@ describe("what is different in another run?", function()
     assert.are.equal(2, code, text)
     text, code = neap_command "diff mlp:2 mlp:4 --no-store --max-memory 100000%"
     assert.are.equal(0, code, text)
+    -- what is stored is not planned: nothing would read an option of plans
+    for option, name in pairs {
+      ["--train"] = "train", ["--batch 4"] = "batch", ["--budget 1MiB"] = "budget",
+      ["--no-in-place"] = "in_place",
+    } do
+      text, code = neap_command("diff run:1 run:2 " .. option)
+      assert.are.equal(2, code, text)
+      assert.is_truthy(text:find(name .. "\" is for nets", 1, true), text)
+    end
+    text, code = neap_command "diff mlp:2 mlp:4 --batch 8"
+    assert.are.equal(2, code, text)
     support.shell("rm -rf " .. folder)
   end)
 end)

@@ -140,6 +140,12 @@ describe("the care of a database", function()
     assert.equal(2, one(db, "count(*) from run"))
   end)
 
+  it("numbers runs by time, however many there are in one millisecond", function()
+    run(db, "a", 40)
+    assert.equal(40, one(db, "sum(at = run_id) from \z
+      (select run_id, row_number() over (order by uuid) as at from run)"))
+  end)
+
   it("keeps the newest runs, and those that are starred", function()
     if not has_sqlite then return end
     run(db, "a", 5)

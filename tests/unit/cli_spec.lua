@@ -275,6 +275,33 @@ describe("the command line", function()
     assert.matches("\nlenet:4 ", out)
   end)
 
+  it("answers all that is asked of a plan, and refuses what says two things", function()
+    local out = neap "plan lenet --train --fit 16MiB --peak --what-if batch=2 --what-if batch=4"
+    local at = 1
+    for _, words in ipairs { "largest batch %d+", "with batch=2", "with batch=4", "peak 10" } do
+      at = assert(out:find(words, at), words .. " is not in order in\n" .. out)
+    end
+    out = neap "plan lenet --ops --svg a.svg --dot a.dot"
+    assert.matches("max_pool_1", out)
+    assert.matches("^<svg", support.read_file(folder .. "/a.svg"))
+    assert.matches("^digraph", support.read_file(folder .. "/a.dot"))
+    local answers = neap "plan lenet --peak --ops --json"
+    for line in answers:gmatch "[^\n]+" do cjson.decode(line) end
+    assert.equal(2, select(2, answers:gsub("\n", "")))
+    for words, why in pairs {
+      ["lenet:4 --fit 3MiB"] = "says one",
+      ["lenet --batch 4 --fit 3MiB"] = "says one",
+      ["lenet --fit 3MiB --total 4MiB"] = "another limit",
+      ["lenet --svg - --dot -"] = "can't both",
+    } do
+      local _, code, said = neap("plan " .. words)
+      assert.equal(2, code, words)
+      assert.matches(why, said)
+    end
+    local _, _, said = neap "plan lenet --what-if batch=2 batch=3"
+    assert.matches("says batch twice", said)
+  end)
+
   it("lists and shows profiles", function()
     assert.matches("conv_1", (neap "profile run lenet:2 --train --steps 2"))
     assert.matches("conv_1.*percent" and "conv_1", (neap "profile show"))

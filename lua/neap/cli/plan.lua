@@ -1,6 +1,7 @@
 --- neap plan NET: will it fit? The memory plan of a net file, without data and without allocating a
 -- byte of it.
 -- @module neap.cli.plan
+local options = require "neap.inner.options"
 
 --- The forecast with what one asks next: where the peak is, how memory goes over a step, what was
 -- assumed.
@@ -47,22 +48,69 @@ local function draw(plan, kind, path)
   end
 end
 
---- Shows the largest batch that fits, and its forecast.
-local function fit(file, memory, args)
-  local neap, cli = require "neap", require "neap.cli"
-  memory.total = args.fit
-  local subject, o = file.net or file.model, memory
-  if file.model then
-    o.train, o.loss, o.optimizer = args.train or nil, args.train and file.loss or nil, nil
-    if args.train then o.optimizer = require("neap.net.file").optimizer(file) end
+--- The largest batch with which everything takes at most `bytes`.
+local function batch_that_fits(file, memory, train, bytes)
+  local o = { total = bytes }
+  for key, value in pairs(memory) do o[key] = value end
+  if file.model and train then
+    o.train, o.loss, o.optimizer = true, file.loss, require("neap.net.file").optimizer(file)
   end
-  local n, plan = neap.fit_batch(subject, o)
-  if args.json then
-    local forecast = plan:forecast()
-    return cli.show(forecast, args)
+  return (require("neap").fit_batch(file.net or file.model, o))
+end
+
+--- What can be asked of a plan, by option, in the order of the answers. Each gives a list of
+-- reports.
+local answers = {
+  { "what_if", function(plan, changes)
+    local reports = {}
+    for i, words in ipairs(changes) do
+      reports[i] = plan:whatif(require("neap.plan.whatif").of_words(words))
+    end
+    return reports
+  end },
+  { "doctor", function(plan) return { plan:doctor() } end },
+  { "curve", function(plan, of) return { plan:curve(of) } end },
+  { "why", function(plan, names) return { plan:why(names[1], names[2]) } end },
+  { "ops", function(plan) return { plan:ops() } end },
+  { "values", function(plan) return { plan:values() } end },
+  { "peak", function(plan) return { plan:peak() } end },
+  { "explain", function(plan, names) return { plan:explain(names[1]) } end },
+}
+
+--- Answers to all that is asked. @return reports, one after the other
+local function answer(plan, args)
+  local reports = {}
+  for _, entry in ipairs(answers) do
+    local asked = args[entry[1]]
+    -- `--what-if` may be repeated, so that none is an empty list
+    if asked and not (entry[1] == "what_if" and #asked == 0) then
+      options.append(reports, entry[2](plan, asked))
+    end
   end
-  print(("largest batch %d: one row more takes more than %s"):format(n, args.fit))
-  print(plan:forecast())
+  return reports
+end
+
+--- Raises for options that say two things of one.
+local function check(args, file)
+  local cli = require "neap.cli"
+  local says_batch = args.net:match ":%d+$"
+  if args.batch and says_batch then
+    cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net))
+  end
+  if args.fit and (args.batch or says_batch) then
+    cli.usage(("plan: --fit looks for the batch, and %s says one"):format(
+      says_batch and args.net or "--batch"))
+  end
+  if args.fit and args.total then
+    cli.usage "plan: --fit says what everything may take, and --total another limit"
+  end
+  if args.svg == "-" and args.dot == "-" then
+    cli.usage "plan: --svg and --dot can't both be written to standard output"
+  end
+  if file.net and args.batch then
+    cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(
+      args.net))
+  end
 end
 
 return {
@@ -106,42 +154,26 @@ return {
     if not args.net then
       cli.usage "plan needs a net: a file, or a name of the zoo\nTry: neap plan --help"
     end
-    if args.batch and args.net:match ":%d+$" then
-      cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net))
-    end
     local file = netfile.load(args.net)
-    if file.net and args.batch then
-      cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(
-        args.net))
-    end
+    check(args, file)
     local memory = netfile.memory(file, memory_options.of_command(args))
-    if args.fit then return fit(file, memory, args) end
-    local plan, assumed = netfile.plan(file, { train = args.train, batch = args.batch }, memory)
-    if #args.what_if > 0 then
-      for _, words in ipairs(args.what_if) do
-        cli.show(plan:whatif(require("neap.plan.whatif").of_words(words)), args)
-      end
-    elseif args.doctor then
-      cli.show(plan:doctor(), args)
-    elseif args.curve then
-      cli.show(plan:curve(args.curve), args)
-    elseif args.why then
-      cli.show(plan:why(args.why[1], args.why[2]), args)
-    elseif args.svg or args.dot then
-      if args.svg then draw(plan, "svg", args.svg) end
-      if args.dot then draw(plan, "dot", args.dot) end
-    elseif args.ops then
-      cli.show(plan:ops(), args)
-    elseif args.values then
-      cli.show(plan:values(), args)
-    elseif args.peak then
-      cli.show(plan:peak(), args)
-    elseif args.explain then
-      cli.show(plan:explain(args.explain[1]), args)
-    elseif args.json then
-      cli.show(plan:forecast(), args)
-    else
-      print(overview(plan, args, assumed))
+    local batch = args.batch
+    if args.fit then
+      batch = batch_that_fits(file, memory, args.train, args.fit)
+      memory.total = args.fit
     end
+    local plan, assumed = netfile.plan(file, { train = args.train, batch = batch }, memory)
+    if args.svg then draw(plan, "svg", args.svg) end
+    if args.dot then draw(plan, "dot", args.dot) end
+    local reports = answer(plan, args)
+    if args.fit and not args.json then
+      print(("largest batch %d: one row more takes more than %s"):format(batch, args.fit))
+    end
+    if #reports == 0 and (args.fit or args.json) then reports = { plan:forecast() } end
+    for i, report in ipairs(reports) do
+      if i > 1 and not args.json then print() end
+      cli.show(report, args)
+    end
+    if #reports == 0 and not (args.svg or args.dot) then print(overview(plan, args, assumed)) end
   end,
 }

@@ -139,6 +139,9 @@ function whatif.of_words(words)
     local key, text = word:match "^([%w_]+)=(.+)$"
     if not key then
       fail(("what-if expects NAME=VALUE, such as batch=128; got \"%s\""):format(word))
+    elseif change[key] ~= nil then
+      fail(("what-if says %s twice in one change; several changes are several --what-if"):format(
+        key))
     end
     if key == "keep" or key == "without" then
       change[key] = {}
