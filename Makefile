@@ -239,7 +239,7 @@ mutate: ## change the sources in a copy, one place at a time, and list what no t
 C_FILES = $(shell find src tests/c -name '*.[ch]' | LC_ALL=C sort)
 LUA_FILES = $(shell { find lua scripts tests -name '*.lua'; grep -rlE '^\#!.*lua' scripts; } | LC_ALL=C sort -u)
 
-.PHONY: lint format check-includes doc types
+.PHONY: lint format check-includes doc docs types
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
@@ -255,6 +255,7 @@ check-includes: $(BUILD)/neap ## rooms include and call lower rooms only, by sou
 
 # The page on options and the stubs are made from the records that the constructors read.
 REFERENCE := NEAP_DB=off $(BUILD)/neap run scripts/tools/reference.lua
+docs: doc
 doc: $(BUILD)/neap ## reference of the Lua modules and of all options in build/doc, by ldoc
 	@$(REFERENCE) options >$(BUILD)/options.md
 	@ldoc -q -d $(BUILD)/doc .

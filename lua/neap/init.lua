@@ -334,6 +334,29 @@ local function help_on_name(x)
   })
 end
 
+-- What help() says: each line that stands alone is one to type.
+local first_minutes = [[
+The first five minutes. Type these lines, in their order:
+
+  x = neap.rand(2, 3)                        -- a tensor, f32
+  (x * 2 + 1):softmax { axis = -1 }          -- ops are methods, and functions of neap
+  m = neap.nn.Sequential { neap.nn.Linear(3, 8), neap.nn.ReLU(), neap.nn.Linear(8, 4) }
+  m(x)                                       -- a model runs on tensors
+  p = m:plan { batch = 64, train = true }    -- and is planned before it runs: where each byte goes
+  p:peak()                                   -- what is alive when most is
+  set = neap.data.tensors { x = neap.rand(512, 3), y = neap.rand(512, 4), batch = 64 }
+  o = neap.optim.Adam { lr = 0.01 }
+  t = neap.trainer { model = m, loss = neap.nn.MseLoss(), optimizer = o }
+  t:fit(set, { epochs = 3, verbose = 0 })    -- each step is one program, in the plan's bytes
+  net = neap.net "f"                         -- or write a net op by op, over named blobs
+  y = net:FC({ net:input("a", { 2, 3 }), net:param("w", { 5, 3 }) }, "y")
+  neap.workspace():run(net, { a = x }).y
+
+Then:  help "Conv2d"   help(t)   help "t:fit"   what a name or a value can do
+       neap.ops()   help "nn"   help "data"     what there is
+       neap.zoo.names()                         nets to begin with; neap plan resnet50:32 --train
+       help "options"                           how plans are made: budgets, recompute, layouts]]
+
 --- neap.help(x) -> Report: an op ("Softmax" or "softmax"), a function, a layer, a module such as
 -- neap.nn, any of these by name ("Linear", "data.from", "ws:run"), or what a value can do.
 -- @usage print(neap.help(neap.nn.Linear))   print(neap.help "ws:run")
@@ -354,12 +377,7 @@ function neap.help(x)
   if on_table then return report.new { text = on_table } end
   local meta = getmetatable(x)
   local text = meta and class_help[meta.__name]
-  if not text then
-    text = "neap.help \"Conv\" shows an op, neap.help(x) what x can do, neap.ops() all ops. A \z
-        net: neap.net \"name\"; a model: neap.nn.Sequential "
-      .. "{..}; training: neap.trainer {..}; memory: model:forecast {..}."
-  end
-  return report.new { text = text }
+  return report.new { text = text or first_minutes }
 end
 
 local with_options = record.declare("neap.with", { call = "({}, f, ..)",

@@ -253,6 +253,23 @@ end
 
 function Report.__tostring(self) return report.text(self, report.terminal_width()) end
 
+local blocks = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }
+
+--- A list of numbers as a line of blocks, of 60 columns at most: each shows the largest of its
+-- part. `low` stands at the bottom and `high` at the top; what is no number leaves a gap.
+function report.sparkline(list, low, high)
+  local n, parts = math.min(60, #list), {}
+  for c = 1, n do
+    local top = -math.huge
+    for i = (c - 1) * #list // n + 1, c * #list // n do
+      if list[i] == list[i] then top = math.max(top, list[i]) end
+    end
+    local eighths = high > low and math.ceil(8 * (top - low) / (high - low)) or 1
+    parts[c] = top == -math.huge and " " or blocks[math.max(1, math.min(8, eighths))]
+  end
+  return table.concat(parts)
+end
+
 -- ---- JSON and CSV -------------------------------------------------------------------------------
 
 local as_table

@@ -29,6 +29,7 @@ describe("the REPL through a pipe", function()
       (repl "{1, [3] = 'x', a = {b = true}, ['c d'] = 0.5}\n"))
     assert.equal("{}\n", (repl "{}\n"))
     assert.matches("{ x = f32 %(2%) 8 B }", (repl "{x = neap.zeros(2)}\n"))
+    assert.equal("{ m = Sequential }\n", (repl "{m = nn.Sequential { nn.Linear(2, 2) }}\n"))
     assert.matches("40, %.%. 60 more",
       ((repl "(function() local t = {} for i = 1, 100 do t[i] = i end return t end)()\n"):gsub(
         "%s+", " ")))
@@ -76,10 +77,47 @@ private "m:", private "net:", private "x:", private "t:", (private "ws:")
     assert.equal(0, select(2, repl "1\n"))
   end)
 
+  it("has nn, optim and data without their neap, and explains what follows a ?", function()
+    assert.matches("Linear { 3, 4", (repl "nn.Linear(3, 4)\n"))
+    assert.matches("true\ntrue\n", (repl "optim == neap.optim\ndata == neap.data\n"))
+    assert.equal("nil\n", (repl "nothing_of_the_kind\n"))
+    assert.matches("true", (repl [[
+r = require "neap.repl"
+(function() for _, w in ipairs(r.complete "op") do if w == "optim" then return true end end end)()
+]]))
+    for _, words in ipairs { "Conv2d", "nn.Conv2d", "Conv", " neap.nn.Conv2d", "t:fit" } do
+      local out, code = repl("?" .. words .. "\n")
+      assert.equal(0, code, out)
+      assert.matches("example", out)
+    end
+    assert.matches("nn.Linear {", (repl "m = nn.Linear(3, 4)\n?m\n"))
+    assert.matches("first five minutes", (repl "?\n"))
+    local out, code = repl "?Konv2d\n1\n"
+    assert.equal(1, code)
+    assert.matches("did you mean \"Conv2d\"", out)
+  end)
+
+  it("times code as often as it is told", function()
+    local out = repl "n = 0\n:time 20 (function() n = n + 1 end)()\nn\n:time 3 + 4\n"
+    assert.matches("^[%d.]+ ms the median of 20, [%d.]+ to [%d.]+\n20\n7\n[%d.]+ ms\n$", out)
+    assert.equal(1, select(2, repl ":time 3 f(\n"))
+  end)
+
+  it("shows a way whose lines all run", function()
+    local lines, shown = {}, repl "help()\n"
+    for line in shown:gmatch "\n  ([%w_(][^\n]*)" do lines[#lines + 1] = line end
+    assert.is_true(#lines > 10)
+    local out, code = repl(table.concat(lines, "\n") .. "\n")
+    assert.equal(0, code, out)
+    assert.matches("f32 %(2,4%)", out)
+    assert.matches("\nloss [^\n]+ from ", out)
+    assert.matches("y f32 %(2,5%)", out)
+  end)
+
   it("has neap, help and reports at hand", function()
     assert.matches("f32 %(2%)", (repl "neap.ones(2)\n"))
     assert.matches("Convolution", (repl "help 'Conv'\n"))
-    assert.matches("neap.help", (repl "help()\n"))
+    assert.matches("five minutes", (repl "help()\n"))
     assert.matches("tensor: ", (repl "help(neap.ones(2))\n"))
   end)
 
@@ -148,7 +186,7 @@ describe("the REPL in a terminal", function()
 
   it("edits, completes, remembers, stops at Ctrl-C and leaves at Ctrl-D", function()
     if not has_tmux then return pending "tmux is not installed" end
-    screen "help%(%) explains.*\n>%s"
+    screen "help%(%) shows the way.*\n>%s"
     keys("1+40", "Enter")
     screen "\n41\n>%s"
     keys("while true do end", "Enter")

@@ -274,22 +274,16 @@ function Plan:curve(kind, points)
     fail(("plan:curve expects \"batch\", \"budget\" or nothing, got %s"):format(
       options.shown(kind)))
   end
-  local rows, most = {}, 1
+  local rows, bytes, most = {}, {}, 1
   for i, o in ipairs(self:_ops()) do
     rows[i] = { step = i, name = o.name, live_bytes = o.live_bytes }
+    bytes[i] = o.live_bytes
     most = math.max(most, o.live_bytes)
-  end
-  local blocks, columns, parts = { "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█" }, 60, {}
-  for c = 1, math.min(columns, #rows) do
-    local from, to, top = (c - 1) * #rows // math.min(columns, #rows) + 1,
-      c * #rows // math.min(columns, #rows), 0
-    for i = from, to do top = math.max(top, rows[i].live_bytes) end
-    parts[c] = blocks[math.max(1, math.ceil(8 * top / most))]
   end
   return report.new {
     rows = rows,
     columns = { "step", "name", "live_bytes" },
-    text = table.concat(parts),
+    text = report.sparkline(bytes, 0, most),
     totals = { peak_bytes = most },
   }
 end

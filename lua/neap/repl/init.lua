@@ -152,12 +152,27 @@ command("help", "this list", function()
   end
   table.sort(verbs)
   print("as `neap x`: " .. table.concat(verbs, " ")
-    .. "; help(thing) explains a function, an op or a class")
+    .. "; ?x explains a function, an op, a class, a value")
 end)
 command("mem", "bytes held by tensors, plans and Lua, and resident", function()
   print(require("neap").memory())
 end)
-command("time", "CODE: run it and say how long it took", function(rest)
+--- Runs code n times, and says how long one took: what it gives is not shown.
+local function time_again(n, code)
+  local chunk, message = repl.compile(code)
+  if not chunk then fail(message) end
+  local ms = {}
+  for i = 1, n do
+    local start = core.clock()
+    chunk()
+    ms[i] = (core.clock() - start) * 1e3
+  end
+  table.sort(ms)
+  print(("%.3f ms the median of %d, %.3f to %.3f"):format(ms[(n + 1) // 2], n, ms[1], ms[n]))
+end
+command("time", "[N] CODE: how long it takes; run N times, the median", function(rest)
+  local n, code = rest:match "^(%d+)%s+([^%s=+%-*/^%%.,].*)$"
+  if n then return time_again(math.max(math.tointeger(n), 1), code) end
   local start = core.clock()
   local good = repl.evaluate(rest)
   print(("%.3f ms"):format((core.clock() - start) * 1e3))
@@ -355,14 +370,28 @@ local function line_reader(interactive)
   return plain_reader(interactive), function() end
 end
 
---- One line of input: a colon command, or the next of a chunk. @return what the chunk lacks, or
--- nil; whether all went well
+--- "?x": help on what `x` is a name of, or on the value that it gives; "?" alone as help().
+local function explain(words)
+  local neap = require "neap"
+  if words == "" then return print(neap.help()) end
+  local known, text = pcall(neap.help, words)
+  if known then return print(text) end
+  local chunk = repl.compile(words)
+  local good, value = pcall(chunk or function() error(text, 0) end)
+  if not good or value == nil then error(text, 0) end
+  print(neap.help(value))
+end
+
+--- One line of input: a colon command, a question, or the next of a chunk. @return what the chunk
+-- lacks, or nil; whether all went well
 local function take(line, text)
-  if text == nil and line:match "^%s*:%a" then
-    local ok, result = xpcall(run_command, cli.handler, (line:gsub("^%s+", "")))
+  local question = text == nil and line:match "^%s*%?%s*(.-)%s*$"
+  if question or text == nil and line:match "^%s*:%a" then
+    local ok, result = xpcall(question and explain or run_command, cli.handler,
+      question or line:gsub("^%s+", ""))
     core.clear_interrupt()
     if not ok then complain(result) end
-    return nil, ok and result
+    return nil, ok and result ~= false
   end
   if text == nil and not line:match "%S" then return nil, true end
   text = text and text .. "\n" .. line or line:gsub("^%s*=", "return ", 1)
@@ -371,14 +400,25 @@ local function take(line, text)
   return text, true
 end
 
+-- Parts of neap that stand without its name, too.
+local bare = { nn = true, optim = true, data = true }
+
+--- neap and help as globals, and those parts, which are loaded when they are first used.
+local function open_globals(neap)
+  rawset(_G, "neap", neap)
+  rawset(_G, "help", function(x) return neap.help(x) end)
+  setmetatable(_G, { __index = function(_, key) return bare[key] and neap[key] or nil end,
+    __names = function() return options.keys(bare) end })
+end
+
 --- The loop. @return integer exit code: through a pipe 1 when any input failed
 function repl.main()
   local neap = require "neap"
   local interactive = core.is_terminal(0) and core.is_terminal(1)
-  rawset(_G, "neap", neap)
-  rawset(_G, "help", function(x) return neap.help(x) end)
+  open_globals(neap)
   if interactive then
-    print(("neap %s   help() explains, :help lists commands, Ctrl-D leaves"):format(neap.version))
+    print(("neap %s   help() shows the way, ?x explains x, :help lists commands, Ctrl-D leaves")
+      :format(neap.version))
   end
   local read, leave = line_reader(interactive)
   local text, good = nil, true

@@ -19,12 +19,13 @@ local function sorted_keys(t)
   return keys
 end
 
---- A value inside a table, on one line: what prints itself over several gives its last line, where
--- tensors say what they are.
+--- A value inside a table, on one line: of what prints itself over several the last, where tensors
+-- say what they are; of a model the first.
 local function inner_text(value)
   if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") end
   if math.type(value) == "float" then return ("%.7g"):format(value) end
   local text = tostring(value)
+  if type(value) == "table" and rawget(value, "_is_module") then return text:match "[^\n]*" end
   return text:match "([^\n]*)%s*$"
 end
 

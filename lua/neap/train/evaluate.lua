@@ -86,6 +86,20 @@ function Trainer:predict(...)
   return build.run_within(self.model, self.memory, predict_arguments(self, ...))
 end
 
+--- How the loss went over the epochs, as a line of blocks; nil for a few.
+local function loss_line(records)
+  local losses, low, high = {}, math.huge, -math.huge
+  for i, record in ipairs(records) do
+    losses[i] = record.loss
+    if math.abs(record.loss) < math.huge then
+      low, high = math.min(low, record.loss), math.max(high, record.loss)
+    end
+  end
+  if #losses < 3 or low > high then return nil end
+  return ("loss %s from %.4g to %.4g"):format(report.sparkline(losses, low, high), losses[1],
+    losses[#losses])
+end
+
 --- Report of the epochs so far: epoch, step, loss, <metric>, valid_loss, valid_<metric>, seconds.
 function Trainer:history()
   local columns = { "epoch", "step", "loss", table.unpack(self.metric_names) }
@@ -95,7 +109,7 @@ function Trainer:history()
     end
   end
   columns[#columns + 1] = "seconds"
-  return report.new { rows = self.records, columns = columns }
+  return report.new { rows = self.records, columns = columns, title = loss_line(self.records) }
 end
 
 
