@@ -134,19 +134,19 @@ JOIN v_plan p USING (plan_id);
 
 -- What is the memory at the peak for? Storages, each by its largest value, and scratch.
 CREATE VIEW v_category AS
-SELECT net, mode, batch, newest, plan_id, category, sum(bytes) AS bytes, count(*) AS n_storage
-FROM (
-  SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, v.category, max(v.bytes) AS bytes
-  FROM v_plan p
-  JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
-                   AND p.peak_step BETWEEN v.first_step AND v.last_step
-  GROUP BY p.net, p.mode, p.batch, p.newest, p.plan_id, v.storage_no, v.clone
-  UNION ALL
-  SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, 'scratch', o.scratch_bytes
-  FROM v_plan p
-  JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step AND o.scratch_bytes > 0
-)
-GROUP BY net, mode, batch, newest, plan_id, category;
+SELECT p.net, p.mode, p.batch, p.newest, v.plan_id, v.category, sum(v.bytes) AS bytes, count(*) AS n_storage
+FROM plan_value v
+JOIN v_plan p USING (plan_id)
+WHERE v.region = 'arena' AND p.peak_step BETWEEN v.first_step AND v.last_step
+  AND NOT EXISTS (SELECT 1 FROM plan_value w
+                  WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.clone = v.clone
+                    AND p.peak_step BETWEEN w.first_step AND w.last_step
+                    AND (w.bytes > v.bytes OR (w.bytes = v.bytes AND w.value_no < v.value_no)))
+GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.category
+UNION ALL
+SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, 'scratch', o.scratch_bytes, 1
+FROM v_plan p
+JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step AND o.scratch_bytes > 0;
 
 -- How long does each value live, and who has the same storage?
 CREATE VIEW v_blob_life AS

@@ -1,6 +1,6 @@
 -- layer: bytes by layer: all of it, its parameters, and its share of the peak.
--- :net a net's name (null: every net)
-SELECT net, mode, layer, bytes, parameter_bytes, peak_bytes
+-- :plan a plan's number, or what to find it by (db/asked/plan.sql)
+SELECT net, mode, batch, layer, bytes, parameter_bytes, peak_bytes
 FROM v_layer
-WHERE newest AND (:net IS NULL OR net = :net)
-ORDER BY net, mode, peak_bytes DESC, bytes DESC, layer;
+WHERE plan_id = :plan
+ORDER BY peak_bytes DESC, bytes DESC, layer;

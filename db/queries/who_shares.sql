@@ -1,6 +1,6 @@
 -- who_shares: which values lie on bytes of one blob, and why nobody notices.
--- :blob the blob's name; :net a net's name (null: every net)
-SELECT net, mode, b AS blob, shared_bytes, why
+-- :blob the blob's name; :plan a plan's number, or what to find it by (db/asked/plan.sql)
+SELECT net, mode, batch, b AS blob, shared_bytes, why
 FROM v_reuse
-WHERE newest AND a = :blob AND (:net IS NULL OR net = :net)
-ORDER BY net, mode, shared_bytes DESC, b;
+WHERE plan_id = :plan AND a = :blob
+ORDER BY shared_bytes DESC, b;

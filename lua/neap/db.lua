@@ -1,6 +1,7 @@
 --- The database of plans, runs and profiles: one SQLite file, asked with SQL.
 -- @module neap.db
 local core = require "neap.core"
+local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
 
@@ -53,8 +54,45 @@ function db.queries()
   return names
 end
 
+--- Parameters with a budget as bytes, of which "2MiB" speaks.
+local function in_bytes(params)
+  local out = {}
+  for name, value in pairs(params or {}) do
+    out[name] = name == "budget" and type(value) == "string" and core.parse_bytes(value) or value
+  end
+  return out
+end
+
+-- What a canned query may be asked of by its number, or by what it is found by: db/asked/KIND.sql.
+local kinds = { "plan", "run" }
+
+local function uses(text, param) return text:find(":" .. param .. "%f[^%w_]") ~= nil end
+
+--- Report of a canned query of one plan, or run, asked of all that the parameters speak of.
+local function ask_each(self, kind, text, params)
+  local finder = core.embedded("db/asked/" .. kind .. ".sql")
+  local to_find, others = {}, {}
+  for name, value in pairs(params) do
+    if uses(finder, name) then to_find[name] = value end
+    if uses(text, name) or not uses(finder, name) then others[name] = value end
+  end
+  local found, message, code = self:_query(finder, to_find, true)
+  if found == nil then return nil, message, code end
+  local all
+  for _, row in ipairs(found) do
+    others[kind] = row[kind]
+    local answer
+    answer, message, code = ask(self, text, others, true)
+    if answer == nil then return nil, message, code end
+    if all == nil then all = answer else options.append(all, answer) end
+  end
+  -- of nothing: its columns
+  return all or ask(self, text, others, true)
+end
+
 --- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters
 -- may be left out.
+-- @usage db:query("peak", { net = "lenet", mode = "train", budget = "2MiB" })
 function Db:query(name, params)
   if type(name) ~= "string" then
     core.fail("db:query expects a canned query's name, got a " .. type(name))
@@ -66,6 +104,10 @@ function Db:query(name, params)
       message = ("there is no query \"%s\""):format(name),
       hint = "there are " .. table.concat(db.queries(), ", "),
     })
+  end
+  params = in_bytes(params)
+  for _, kind in ipairs(kinds) do
+    if uses(text, kind) and params[kind] == nil then return ask_each(self, kind, text, params) end
   end
   return ask(self, text, params, true)
 end
