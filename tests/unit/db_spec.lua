@@ -202,6 +202,53 @@ describe("the database", function()
     assert.equal(3, neap.runs({ db = own, last = 1 })[1].run_id)
   end)
 
+  it("asks canned queries of the plan last used among those that have what is asked", function()
+    local path = folder .. "/asked.db"
+    local own <close> = assert(neap.db(path))
+    core.use_db(own)
+    local model = neap.zoo.lenet()
+    local function plan(o)
+      o.name = "asked"
+      return model:plan(o)
+    end
+    local train = plan { batch = 4, train = true }
+    local tight = plan { batch = 4, train = true, budget = "1MiB" }
+    local by_name = plan { batch = 4, train = true, policy = "name" }
+    local plain = plan { batch = 4, train = true, engine = "ref" }
+    plan { batch = 8 }
+    plan { batch = 2 }
+    core.use_db(false)
+    local function peak(params)
+      local sums, said = {}, own:query("peak", params)
+      for _, row in ipairs(said) do
+        local key = row.mode .. row.batch
+        sums[key] = (sums[key] or 0) + row.bytes
+      end
+      return sums
+    end
+    assert.equal(train.arena_bytes,
+      peak({ net = "asked", mode = "train", policy = "offset", engine = "free" }).train4)
+    assert.equal(tight.arena_bytes, peak({ budget = "1MiB" }).train4)
+    assert.equal(by_name.plan_id, own:query("plans", { policy = "name" })[1].plan_id)
+    assert.equal(plain.plan_id, own:query("plans", { mode = "train" })[1].plan_id)
+    assert.is_nil(peak({ net = "asked", mode = "infer" }).infer8)
+    assert.is_truthy(peak({ net = "asked", mode = "infer" }).infer2)
+    assert.is_truthy(peak({ batch = 8 }).infer8)
+    assert.same({}, peak { net = "asked", batch = 9 })
+    -- by its number, and with all it took from the net
+    assert.equal(tight.arena_bytes, peak({ plan = tight.plan_id }).train4)
+    local readers = own:query("who_reads", { blob = "conv1", plan = tight.plan_id })
+    assert.equal("max_pool_1", readers[1].reader)
+    local total = 0
+    for _, row in ipairs(own:query("category", { plan = tight.plan_id })) do
+      total = total + row.bytes
+    end
+    assert.is_true(total <= tight.arena_bytes and total > tight.arena_bytes // 2)
+    local nothing, message, code = own:query("peak", { colour = 3 })
+    assert.same({ nil, "db" }, { nothing, code })
+    assert.matches("colour", message)
+  end)
+
   it("answers every example of its manual and every canned query", function()
     local file = io.open "db/README.md"
     if file then
@@ -216,7 +263,8 @@ describe("the database", function()
     for _, name in ipairs(require("neap.db").queries()) do
       local text, params = require("neap.core").embedded("db/queries/" .. name .. ".sql"), {}
       for param, value in pairs { net = "lenet", blob = "conv1" } do
-        if text:find(":" .. param .. "%f[^%w_]") then params[param] = value end
+        local found_by = param == "net" and text:find ":%l+ a [pr][lu][^\n]*to find it by"
+        if found_by or text:find(":" .. param .. "%f[^%w_]") then params[param] = value end
       end
       assert.is_true(#assert(db:query(name, params)) > 0, name)
     end

@@ -50,6 +50,18 @@ describe("the script of a run", function()
     assert.is_nil(script.is_dirty(folder .. "/broken"))
   end)
 
+  it("names the nets that nobody has named", function()
+    write("work/unet-small.lua", [[
+      local neap = require "neap"
+      local m = neap.nn.Sequential { neap.nn.Linear(3, 4), input = { 3 } }
+      print(m:plan { batch = 2, store = false }.net, m:plan { name = "own", store = false }.net)
+    ]])
+    assert.equal("unet-small\town\n",
+      shell(("%s run %s/work/unet-small.lua"):format(support.program, folder)))
+    assert.equal("model\n", shell(("%s -e 'print(neap.nn.Sequential { neap.nn.Linear(3, 4), \z
+      input = { 3 } }:plan({ store = false }).net)'"):format(support.program)))
+  end)
+
   it("is in the rows of its runs, with its arguments", function()
     if not shell("command -v git"):match "%S" then return end
     write("work/t.lua", [[

@@ -82,6 +82,12 @@ local function folder_of(name)
   return name:match "^(.*)/[^/]*$" or "."
 end
 
+--- What a net is called that nobody has named: as the script that runs, "model" where none does.
+function script.net_name()
+  local name = (rawget(_G, "arg") or {})[0]
+  return type(name) == "string" and name:match "([%w_%-]+)%.lua$" or "model"
+end
+
 local facts
 
 --- What is known of the script, for the rows of its runs.

@@ -18,6 +18,7 @@ local range = require "neap.memory.range"
 local refusal = require "neap.memory.refusal"
 local reduction = require "neap.nn.reduction"
 local report = require "neap.report"
+local script = require "neap.inner.script"
 local tree = require "neap.nn.tree"
 local workspace = require "neap.workspace"
 local fail = core.fail
@@ -263,7 +264,7 @@ local net_fields = {
       example, e.g. { 1, 28, 28 }, or one for each input]],
     doc = "of several inputs a list, or { argument of forward = { shape, dtype = } }" },
   { "input_dtype", "dtype", unset = "f32", doc = "dtype of inputs that do not say one" },
-  { "name", "name", unset = "the model's", doc = "name of the net" },
+  { "name", "name", unset = "the model's, or the script's", doc = "name of the net" },
   { "metrics", "string|table", unset = "none", doc = "what else is measured, as in neap.trainer",
     says = [[a name, or a table { "accuracy", name = f(y, t) }]] },
   { "keep", "names", unset = "none", doc = "blobs that keep bytes of their own" },
@@ -296,7 +297,7 @@ function Module.net(self, given)
   local shape, blobs = example_shape(self, o), {}
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
-  local net_name = o.name or self._wanted_name or "model"
+  local net_name = o.name or self._wanted_name or script.net_name()
   local record = building(net_name, root, {
     train = o.train,
     traced = o.traced,

@@ -20,6 +20,7 @@ local op = require "neap.op"
 local options = require "neap.inner.options"
 local refusal = require "neap.memory.refusal"
 local report = require "neap.report"
+local script = require "neap.inner.script"
 local state = require "neap.train.state"
 local fail = core.fail
 local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.find_workspace,
@@ -232,7 +233,7 @@ end
 local function run_of(self)
   if self.run_row == nil and self.memory.store ~= false then
     self.run_row = core.new_run {
-      net = self.name or rawget(self.model, "_wanted_name") or "model",
+      net = self.name or rawget(self.model, "_wanted_name") or script.net_name(),
       mode = "train",
       batch = self.batch,
       tag = self.memory.tag,
