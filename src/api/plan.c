@@ -202,10 +202,14 @@ neap_status neap_memory_plan_dot(const neap_memory_plan *plan, int depth, char *
   return neap_api_give_text(&buffer, out, error);
 }
 
-neap_status neap_memory_plan_svg(const neap_memory_plan *plan, char **out, neap_error *error) {
+neap_status neap_memory_plan_svg(const neap_memory_plan *plan, const neap_drawing *drawing,
+                                 char **out, neap_error *error) {
   neap_buffer buffer = {0};
   *out = NULL;
-  neap_report_svg(plan_of(plan), graph_of(plan), 0, NULL, &buffer);
+  if (drawing != NULL && drawing->step_ns != NULL && drawing->n_step != plan_of(plan)->n_node)
+    return neap_fail(error, NEAP_ARGUMENT, "%s: the plan has %d steps, and step_ns has %d",
+                     __func__, plan_of(plan)->n_node, drawing->n_step);
+  neap_report_svg(plan_of(plan), graph_of(plan), drawing, 0, NULL, &buffer);
   return neap_api_give_text(&buffer, out, error);
 }
 
@@ -264,7 +268,7 @@ neap_status neap_net_plan_svg(const neap_net *net, const neap_options *options, 
                               neap_error *error) {
   neap_memory_plan *plan;
   NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
-  neap_status status = neap_memory_plan_svg(plan, out, error);
+  neap_status status = neap_memory_plan_svg(plan, NULL, out, error);
   neap_memory_plan_free(plan);
   return status;
 }
@@ -281,7 +285,7 @@ neap_status neap_session_dot(neap_session *session, char **out, neap_error *erro
 }
 
 neap_status neap_session_svg(neap_session *session, char **out, neap_error *error) {
-  return neap_memory_plan_svg(&(neap_memory_plan){.session = session}, out, error);
+  return neap_memory_plan_svg(&(neap_memory_plan){.session = session}, NULL, out, error);
 }
 
 /* ---- graphs ---------------------------------------------------------------------------------- */

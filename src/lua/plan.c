@@ -212,9 +212,27 @@ static int peak(lua_State *L) { return push_words(L, neap_memory_plan_peak); }
 static int text(lua_State *L) { return push_words(L, neap_memory_plan_text); }
 static int graph_text(lua_State *L) { return push_words(L, neap_memory_plan_graph_text); }
 
-/* plan:_dot(fold), plan:_svg() -> text */
-static int svg(lua_State *L) { return push_words(L, neap_memory_plan_svg); }
+/* plan:_svg(by_layer [, ns by step]) -> text */
+static int svg(lua_State *L) {
+  const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
+  lua_settop(L, 3);
+  neap_drawing drawing = {.by_layer = lua_toboolean(L, 2)};
+  if (!lua_isnil(L, 3)) {
+    drawing.n_step = neap_lua_length(L, 3);
+    int64_t *ns = neap_lua_room(L, ((size_t)drawing.n_step + 1) * sizeof *ns);
+    drawing.step_ns = ns;
+    for (int s = 0; s < drawing.n_step; s++) {
+      lua_rawgeti(L, 3, s + 1);
+      ns[s] = neap_lua_check_integer(L, -1);
+      lua_pop(L, 1);
+    }
+  }
+  char **out = (char **)neap_lua_new_block(L);
+  NEAP_LUA_TRY(L, neap_memory_plan_svg(plan, &drawing, out, &error));
+  return neap_lua_push_text(L, out);
+}
 
+/* plan:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   int fold = (int)neap_lua_opt_integer(L, 2, 0);
@@ -249,7 +267,7 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_why", why, NEAP_LUA_ALONE | 3},
                                          {"_tree", tree, NEAP_LUA_ALONE | 1},
                                          {"_dot", dot, NEAP_LUA_ALONE | 2},
-                                         {"_svg", svg, NEAP_LUA_ALONE | 1},
+                                         {"_svg", svg, NEAP_LUA_ALONE | 3},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   static const neap_lua_reg of_net[] = {{"_plan", make, 3}, {NULL, NULL, 0}};

@@ -68,11 +68,18 @@ NEAP_API neap_status neap_memory_plan_text(const neap_memory_plan *plan, char **
 /* The graph that is planned: ops with kernels, values with types and layouts. */
 NEAP_API neap_status neap_memory_plan_graph_text(const neap_memory_plan *plan, char **out,
                                                  neap_error *error);
-/* As neap_net_plan_dot and neap_net_plan_svg; `depth` folds scopes as in neap_net_dot_folded. */
+/* As neap_net_plan_dot; `depth` folds scopes as in neap_net_dot_folded. */
 NEAP_API neap_status neap_memory_plan_dot(const neap_memory_plan *plan, int depth, char **out,
                                           neap_error *error);
-NEAP_API neap_status neap_memory_plan_svg(const neap_memory_plan *plan, char **out,
-                                          neap_error *error);
+/* As neap_net_plan_svg, drawn as `drawing` says; NULL: by category, over steps. Steps side by side
+ * at which nothing is held, as updates, share one narrow column, unless the axis is time. */
+typedef struct neap_drawing {
+  bool by_layer;          /* boxes have the colours of layers; else of categories */
+  const int64_t *step_ns; /* how long each step takes: the axis is time. NULL: steps */
+  int n_step;             /* how many step_ns has: as many as the plan, else ARGUMENT */
+} neap_drawing;
+NEAP_API neap_status neap_memory_plan_svg(const neap_memory_plan *plan, const neap_drawing *drawing,
+                                          char **out, neap_error *error);
 /* Checks the plan by code of its own, which shares none with the planner: PLAN error that names the
  * two values at fault. */
 NEAP_API neap_status neap_memory_plan_verify(const neap_memory_plan *plan, neap_error *error);

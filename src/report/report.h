@@ -44,7 +44,8 @@ typedef struct neap_report_piece {
   const char *name;
   size_t bytes;
 } neap_report_piece;
-void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other,
-                     const neap_report_piece *other, neap_buffer *out);
+/* `drawing` NULL: the defaults; its step_ns has as many entries as the plan has steps. */
+void neap_report_svg(const neap_plan *plan, const neap_graph *graph, const neap_drawing *drawing,
+                     int n_other, const neap_report_piece *other, neap_buffer *out);
 
 #endif

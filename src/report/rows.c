@@ -239,28 +239,6 @@ static void print_detail(neap_rows *r, const neap_value_row *row) {
   if (row->refusal != NULL) neap_buffer_add(&r->reason, "; not in place: %s", row->refusal);
 }
 
-/* What a value is there for, in one word. */
-static const char *category_of(const neap_graph *graph, const neap_value *value) {
-  const neap_node *maker = value->node >= 0 ? &graph->node[value->node] : NULL;
-  if (value->is_turned) return "reorder";
-  if (value->is_stash) return "stash";
-  switch (value->role) {
-    case NEAP_ROLE_INPUT: return "input";
-    case NEAP_ROLE_PARAMETER: return "parameter";
-    case NEAP_ROLE_GRADIENT: return "gradient";
-    case NEAP_ROLE_STATE: return "state";
-    case NEAP_ROLE_OUTPUT: return "output";
-    default: break;
-  }
-  if (value->region == NEAP_REGION_CONSTANT) return "constant";
-  if (value->region == NEAP_REGION_FRAME) return "frame";
-  if (value->gradient_of != NULL) return "gradient";
-  /* What only the backward or the update makes, and nobody named. */
-  if (maker == NULL || maker->recomputes > 0) return "activation";
-  if (maker->phase == NEAP_PHASE_BACKWARD) return "gradient";
-  return maker->phase == NEAP_PHASE_UPDATE ? "update" : "activation";
-}
-
 /* A value without a definition (an input, a parameter) stands under the first op that reads it. */
 static bool fill_value(neap_rows *r, int v) {
   const neap_graph *graph = r->graph;
@@ -291,7 +269,7 @@ static bool fill_value(neap_rows *r, int v) {
     .storage_no = place->storage,
     .layer = owner >= 0 ? report_layer(graph, r->owner[owner], r->layer) : "",
     .module = owner >= 0 ? text_or_null(graph->node[r->owner[owner]].scope) : NULL,
-    .category = category_of(graph, value),
+    .category = report_category(graph, v),
     .line = owner >= 0 ? text_or_null(graph->node[owner].line) : NULL,
     .kept = value->keep};
   print_detail(r, row);

@@ -1,16 +1,20 @@
-/* svg.c: a plan as SVG, bytes by name over op order.
+/* svg.c: a plan as SVG, bytes by name over op order, or over measured time.
  *
  * Three panels. The arena: each storage is a box from its first step to its last, as high as its
- * bytes and at its address, with scratch hatched and the peak marked. What lies in the frames of an
- * op's subnets is drawn in the column of that op, subnets side by side, their steps dividing the
- * column. Below, on the same axis of steps, the bytes live while each op runs, with the bound. Last
- * the regions that live from run to run, a bar of blobs each, on a scale of their own.
+ * bytes and at its address, with scratch hatched and the peak marked, in the colour of its category
+ * or layer (colour.c), which a key explains. What lies in the frames of an op's subnets is drawn in
+ * the column of that op, subnets side by side, their steps dividing the column. Below, on the same
+ * axis, the bytes live while each op runs, with the bound. Last the regions that live from run to
+ * run, a bar of blobs each, on a scale of their own.
+ *
+ * On an axis of steps each has the same width, but that those side by side at which the arena holds
+ * next to nothing, as the updates, are folded: they share one column.
  *
  * INVARIANT: boxes and bars are to scale; those of storages that live at the same time do not
  * overlap. Coordinates are written without printf's %f, whose decimal point is the locale's. One
  * pass over values and steps, and sorting them: O(n log n).
  */
-#include "report/report.h"
+#include "report/report_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -24,11 +28,15 @@ enum {
   ARENA_TOP = 64,
   ARENA_HEIGHT = 460,
   AXIS_TOP = ARENA_TOP + ARENA_HEIGHT + 4,
-  CURVE_TOP = AXIS_TOP + 62,
+  KEY_TOP = AXIS_TOP + 29,
+  CURVE_TOP = KEY_TOP + 51,
   CURVE_HEIGHT = 90,
   BARS_TOP = CURVE_TOP + CURVE_HEIGHT + 44,
   BAR_HEIGHT = 26,
   BAR_RIGHT = RIGHT - 90, /* room for the sum behind the longest bar */
+  KEY_LIGHT = 76,         /* percent, of the colours of the key */
+  MOST_KEYS = 24,
+  LEAST_FOLD = 4, /* steps */
   /* bytes: of a label as wide as the picture, some of its letters of two */
   LABEL_ROOM = 2 * WIDTH / 6
 };
@@ -39,9 +47,14 @@ typedef struct canvas {
   const neap_plan *plan;
   const neap_graph *graph;
   double left, right; /* the pixels that its steps share */
-  size_t base_bytes;  /* address of its frame */
-  size_t all_bytes;   /* of the whole arena */
-  const char *owner;  /* name of the op that owns the subnet; NULL: the whole */
+  /* the whole: where its steps begin, from 0 to 1, and 1 behind the last; NULL: all are as wide */
+  const double *edge;
+  const int64_t *step_ns;  /* the axis is time; NULL: steps */
+  report_palette *palette; /* what colours mean */
+  int node;                /* that owns the subnet; -1: the whole */
+  size_t base_bytes;       /* address of its frame */
+  size_t all_bytes;        /* of the whole arena */
+  const char *owner;       /* name of the op that owns the subnet; NULL: the whole */
 } canvas;
 
 /* ---- elements -------------------------------------------------------------------------------- */
@@ -134,7 +147,41 @@ static const char *fitting(const char *text, double width, char room[LABEL_ROOM]
 
 /* Where a step begins; `step` may be one past the last. */
 static double x_of(const canvas *c, int step) {
-  return c->left + (double)step / NEAP_MAX(c->plan->n_node, 1) * (c->right - c->left);
+  double share = (double)step / NEAP_MAX(c->plan->n_node, 1);
+  return c->left + (c->edge != NULL ? c->edge[step] : share) * (c->right - c->left);
+}
+
+/* Whether the arena holds nothing while a step runs, or less than half a pixel shows. */
+static bool is_empty(const neap_plan *plan, int step) {
+  return (double)plan->live_bytes[step] * 2 * ARENA_HEIGHT <= (double)plan->arena_bytes &&
+         plan->live_bytes[step] < plan->arena_bytes;
+}
+
+/* The step behind a stretch that is folded and begins at `step`; `step` itself where none does. A
+ * short one is as it is. */
+static int fold_end(const canvas *c, int step) {
+  int end = step;
+  if (c->step_ns != NULL || (step > 0 && is_empty(c->plan, step - 1))) return step;
+  while (end < c->plan->n_node && is_empty(c->plan, end)) end++;
+  return end - step >= LEAST_FOLD ? end : step;
+}
+
+/* Fills edge[0] to edge[n_node]: by time, else a column for each step and each fold. */
+static void find_edges(const canvas *c, double *edge) {
+  int n = c->plan->n_node;
+  double all = 0;
+  edge[0] = 0;
+  for (int s = 0; s < n;) {
+    int end = fold_end(c, s);
+    /* A fold is as wide as a step, or as the number of its steps needs. */
+    double width = end > s ? fmax(1, n / 28.0) : 1;
+    if (end == s) end = s + 1;
+    if (c->step_ns != NULL) width = (double)NEAP_MAX(c->step_ns[s], 0);
+    for (int k = s + 1; k <= end; k++) edge[k] = all + width * (k - s) / (end - s);
+    all += width;
+    s = end;
+  }
+  for (int s = 0; s <= n; s++) edge[s] = all > 0 ? edge[s] / all : (double)s / NEAP_MAX(n, 1);
 }
 
 /* ---- the arena ------------------------------------------------------------------------------- */
@@ -264,11 +311,11 @@ static void draw_box(const canvas *c, const box *b, const member *list, int numb
                   b->to + 1);
   end_title(c);
   neap_buffer_add(c->out, "\n");
-  /* A light colour, its hue well apart from its neighbours': 222.49 degrees are the golden ratio of
-   * a circle. */
+  /* The colour is that of the member which names the box; shades tell neighbours apart. */
+  int v = list[b->at].value, node = c->node >= 0 ? c->node : c->graph->value[v].node;
+  report_group group = report_palette_of(c->palette, c->graph, v, node, b->bytes);
   snprintf(text, sizeof text, "fill=\"hsl(%d,%d%%,%d%%)\" stroke=\"#444\" stroke-width=\"0.5\"",
-           (int)((int64_t)number * 22249 / 100 % 360), number % 2 == 0 ? 55 : 65,
-           number % 3 == 0 ? 72 : 80);
+           group.hue, group.saturation, KEY_LIGHT + 5 * (number % 3 - 1));
   add_rect(c, x, y, width, height, text);
   /* The first member names the box; the title has the others. */
   if (b->n > 1)
@@ -309,6 +356,8 @@ static void draw_frames(const canvas *c, int s) {
     inner.right = inner.left + width;
     inner.base_bytes += c->plan->scratch_offset[n];
     inner.owner = node->name;
+    inner.edge = NULL;
+    inner.node = c->node >= 0 ? c->node : n;
     draw_boxes(&inner);
     draw_scratch(&inner);
   }
@@ -377,31 +426,119 @@ static int number_stride(int n_step) {
   return stride;
 }
 
-/* Numbers, a strip coloured by what steps do, and what the colours mean. */
-static void draw_step_axis(const canvas *c) {
-  int n = c->plan->n_node, stride = number_stride(n), seen[N_WORK] = {0};
-  char text[64];
-  for (int s = 0; s < n; s++) {
-    const neap_node *node = &c->graph->node[c->plan->order[s]];
-    double x = x_of(c, s), width = x_of(c, s + 1) - x;
-    seen[work_of(node)]++;
-    snprintf(text, sizeof text, "fill=\"%s\"", work_colour[work_of(node)]);
-    open_rect(c, x, AXIS_TOP, width, 8, text);
-    neap_buffer_add(c->out, "><title>step %d: ", s + 1);
-    add_escaped(c, node->name);
-    neap_buffer_add(c->out, ", %s</title></rect>\n", node->op->name);
-    snprintf(text, sizeof text, "%d", s + 1);
-    if ((s + 1) % stride == 0 || (s == 0 && stride >= 5))
-      add_text(c, x + width / 2, AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
+/* The title of a piece of the strip: what the steps from s to end - 1 are. */
+static void add_strip_title(const canvas *c, int s, int end) {
+  const neap_node *node = &c->graph->node[c->plan->order[s]];
+  if (end - s > 1) {
+    neap_buffer_add(c->out, "<title>steps %d-%d: next to nothing is held</title>", s + 1, end);
+    return;
   }
-  /* The key has only what the plan has: a net that infers has no backward. */
+  neap_buffer_add(c->out, "<title>step %d: ", s + 1);
+  add_escaped(c, node->name);
+  neap_buffer_add(c->out, ", %s", node->op->name);
+  if (c->step_ns != NULL)
+    neap_buffer_add(c->out, ", %lld.%03lld us", (long long)(c->step_ns[s] / 1000),
+                    (long long)(c->step_ns[s] % 1000));
+  neap_buffer_add(c->out, "</title>");
+}
+
+/* Round times along the axis: 1, 2 or 5 times a power of ten of ns, about eight of them. */
+static void draw_times(const canvas *c) {
+  int64_t all = 0, tick = 1;
+  for (int s = 0; s < c->plan->n_node; s++) all += NEAP_MAX(c->step_ns[s], 0);
+  for (int i = 0; all / tick > 10; i++) tick = i % 3 == 1 ? tick / 2 * 5 : tick * 2;
+  static const struct {
+    int64_t ns;
+    const char *name;
+  } unit[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
+  int u = 0;
+  while (u < NEAP_COUNT(unit) - 1 && all < unit[u].ns * 2) u++;
+  for (int64_t at = 0; all > 0 && at <= all; at += tick) {
+    char text[64];
+    /* As many digits as the ticks differ in. */
+    int digits = tick >= unit[u].ns ? 0 : tick * 10 >= unit[u].ns ? 1 : 2;
+    int64_t power = digits == 0 ? 1 : digits == 1 ? 10 : 100;
+    int64_t part = llround((double)at * (double)power / (double)unit[u].ns);
+    int n = snprintf(text, sizeof text, "%lld", (long long)(part / power));
+    if (digits > 0)
+      n +=
+        snprintf(text + n, sizeof text - (size_t)n, ".%0*lld", digits, (long long)(part % power));
+    snprintf(text + n, sizeof text - (size_t)n, " %s", unit[u].name);
+    double x = LEFT + (double)at / (double)all * (RIGHT - LEFT);
+    add_text(c, fmin(x, RIGHT - 12), AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
+  }
+}
+
+/* The number of a step below its column, where it has one and does not stand in another's. */
+static void draw_number(const canvas *c, int s, int end, int stride, double *free_from) {
+  char text[64];
+  bool is_fold = end - s > 1;
+  if (!is_fold && (s + 1) % stride != 0 && !(s == 0 && stride >= 5)) return;
+  if (is_fold)
+    snprintf(text, sizeof text, "%d-%d", s + 1, end);
+  else
+    snprintf(text, sizeof text, "%d", s + 1);
+  double middle = (x_of(c, s) + x_of(c, end)) / 2, half = (double)strlen(text) * 3.2;
+  if (middle - half < *free_from && !is_fold) return;
+  /* That of a fold close behind goes first. */
+  for (int k = s + 1; !is_fold && k < c->plan->n_node && k <= s + stride; k++)
+    if (fold_end(c, k) > k && middle + half > x_of(c, k) - 8) return;
+  *free_from = middle + half + 4;
+  add_text(c, middle, AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
+}
+
+/* Numbers, and a strip coloured by what steps do. Counts them in `seen`. */
+static void draw_step_axis(const canvas *c, int seen[N_WORK]) {
+  int n = c->plan->n_node, stride = number_stride(n);
+  double free_from = 0;
+  char text[80];
+  for (int s = 0; s < n;) {
+    int end = NEAP_MAX(fold_end(c, s), s + 1);
+    int work = work_of(&c->graph->node[c->plan->order[end - 1]]);
+    double x = x_of(c, s);
+    for (int k = s; k < end; k++) seen[work_of(&c->graph->node[c->plan->order[k]])]++;
+    snprintf(text, sizeof text, "%sfill=\"%s\"", end - s > 1 ? "class=\"fold\" " : "",
+             work_colour[work]);
+    open_rect(c, x, AXIS_TOP, x_of(c, end) - x, 8, text);
+    neap_buffer_add(c->out, ">");
+    add_strip_title(c, s, end);
+    neap_buffer_add(c->out, "</rect>\n");
+    if (c->step_ns == NULL) draw_number(c, s, end, stride, &free_from);
+    s = end;
+  }
+  if (c->step_ns != NULL) draw_times(c);
+}
+
+/* One entry of the key at *x, which moves behind it. */
+static void draw_key(const canvas *c, double *x, double y, const char *fill, const char *name) {
+  char text[96], room[LABEL_ROOM];
+  snprintf(text, sizeof text, "class=\"key\" fill=\"%s\" stroke=\"#444\" stroke-width=\"0.3\"",
+           fill);
+  const char *shown = fitting(name, 190, room);
+  add_rect(c, *x, y, 10, 8, text);
+  add_text(c, *x + 14, y + 8, "fill=\"#555\"", shown);
+  *x += 26 + 6.0 * (double)strlen(shown);
+}
+
+/* What the colours mean: a line of what steps do, and one of what boxes are, those that hold most
+ * first. The key has only what the plan has. */
+static void draw_keys(const canvas *c, const int seen[N_WORK]) {
+  char text[64];
   double x = LEFT;
-  for (int p = 0; p < NEAP_COUNT(seen); p++) {
-    if (seen[p] == 0) continue;
-    snprintf(text, sizeof text, "fill=\"%s\"", work_colour[p]);
-    add_rect(c, x, AXIS_TOP + 29, 10, 8, text);
-    add_text(c, x + 14, AXIS_TOP + 37, "fill=\"#555\"", work_name(p));
-    x += 80;
+  for (int p = 0; p < N_WORK; p++)
+    if (seen[p] > 0) draw_key(c, &x, KEY_TOP, work_colour[p], work_name(p));
+  report_palette_sort(c->palette);
+  x = LEFT;
+  for (int i = 0; i < c->palette->n; i++) {
+    const report_group *group = &c->palette->group[i];
+    double need = 26 + 6.0 * (double)NEAP_MIN(strlen(group->name), (size_t)31);
+    if (x + need > RIGHT - 70 || i == MOST_KEYS) {
+      snprintf(text, sizeof text, "and %d more", c->palette->n - i);
+      add_text(c, x, KEY_TOP + 26, "fill=\"#555\"", text);
+      break;
+    }
+    snprintf(text, sizeof text, "hsl(%d,%d%%,%d%%)", group->hue, group->saturation, KEY_LIGHT);
+    draw_key(c, &x, KEY_TOP + 18, text, group->name);
   }
 }
 
@@ -582,21 +719,42 @@ static void draw_head(const canvas *c, int height) {
 }
 
 /* Later panels lie over earlier ones: the peak's frame over the boxes that it marks. */
-void neap_report_svg(const neap_plan *plan, const neap_graph *graph, int n_other,
-                     const neap_report_piece *other, neap_buffer *out) {
+static void draw_all(const canvas *c, int n_other, const neap_report_piece *other) {
+  int seen[N_WORK] = {0};
+  draw_head(c, BARS_TOP + count_bars(c, n_other) * BAR_HEIGHT + 16);
+  draw_byte_axis(c);
+  draw_boxes(c);
+  draw_scratch(c);
+  draw_step_axis(c, seen);
+  draw_keys(c, seen);
+  draw_curve(c);
+  draw_peak(c);
+  draw_bars(c, n_other, other);
+  neap_buffer_add(c->out, "</svg>\n");
+}
+
+void neap_report_svg(const neap_plan *plan, const neap_graph *graph, const neap_drawing *drawing,
+                     int n_other, const neap_report_piece *other, neap_buffer *out) {
+  double *edge = neap_alloc(((size_t)plan->n_node + 1) * sizeof *edge);
+  report_palette palette;
   canvas c = {.out = out,
               .plan = plan,
               .graph = graph,
               .left = LEFT,
               .right = RIGHT,
+              .edge = edge,
+              .step_ns = drawing != NULL ? drawing->step_ns : NULL,
+              .palette = &palette,
+              .node = -1,
               .all_bytes = plan->arena_bytes};
-  draw_head(&c, BARS_TOP + count_bars(&c, n_other) * BAR_HEIGHT + 16);
-  draw_byte_axis(&c);
-  draw_boxes(&c);
-  draw_scratch(&c);
-  draw_step_axis(&c);
-  draw_curve(&c);
-  draw_peak(&c);
-  draw_bars(&c, n_other, other);
-  neap_buffer_add(out, "</svg>\n");
+  bool good = report_palette_init(&palette, graph, drawing != NULL && drawing->by_layer);
+  if (good && edge != NULL) {
+    find_edges(&c, edge);
+    draw_all(&c, n_other, other);
+  } else {
+    out->failed = true;
+  }
+  out->failed |= palette.failed;
+  report_palette_fini(&palette);
+  neap_free(edge);
 }

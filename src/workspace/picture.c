@@ -237,7 +237,7 @@ neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap
   if (other == NULL)
     out->failed = true;
   else
-    neap_report_svg(neap_program_plan(a->program), neap_program_graph(a->program),
+    neap_report_svg(neap_program_plan(a->program), neap_program_graph(a->program), NULL,
                     find_others(row, n, other), other, out);
   neap_free(other);
   neap_free(row);

@@ -97,8 +97,13 @@ TEST(a_plan_is_asked_for_figures_rows_and_words) {
   CHECK(contains(text, "Tanh"));
   CHECK_OK(neap_memory_plan_dot(plan, 0, &text, &error));
   CHECK(contains(text, "digraph"));
-  CHECK_OK(neap_memory_plan_svg(plan, &text, &error));
+  CHECK_OK(neap_memory_plan_svg(plan, NULL, &text, &error));
   CHECK(contains(text, "<svg"));
+  CHECK_OK(neap_memory_plan_svg(plan, &(neap_drawing){.by_layer = true}, &text, &error));
+  CHECK(contains(text, "class=\"key\""));
+  CHECK_FAILS(neap_memory_plan_svg(plan, &(neap_drawing){.step_ns = (int64_t[]){1}, .n_step = 1},
+                                   &text, &error),
+              NEAP_ARGUMENT, "step_ns has 1");
   CHECK_OK(neap_memory_plan_verify(plan, &error));
   neap_memory_plan_free(plan);
 }

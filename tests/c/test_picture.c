@@ -120,7 +120,7 @@ TEST(control_characters_never_reach_svg) {
                             &forecast, &error));
   for (int v = 0; v < forecast.graph->n_value; v++)
     forecast.graph->value[v].name = "\x01\x1b[2J\"'<>&";
-  neap_report_svg(forecast.plan, forecast.graph, 0, NULL, &out);
+  neap_report_svg(forecast.plan, forecast.graph, NULL, 0, NULL, &out);
   for (const char *c = out.text; *c != '\0'; c++) CHECK((unsigned char)*c >= ' ' || *c == '\n');
   CHECK(strstr(out.text, "??[2J&quot;'&lt;&gt;&amp;") != NULL);
   neap_buffer_fini(&out);

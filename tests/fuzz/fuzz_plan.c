@@ -89,7 +89,7 @@ static void ask(const neap_plan *plan, const neap_graph *graph) {
   neap_buffer out = {0};
   neap_plan_print(plan, &out);
   neap_report_dot(plan, graph, 2, &out);
-  neap_report_svg(plan, graph, 0, NULL, &out);
+  neap_report_svg(plan, graph, NULL, 0, NULL, &out);
   PROMISE(!out.failed);
   neap_buffer_fini(&out);
 }

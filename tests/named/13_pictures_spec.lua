@@ -200,10 +200,10 @@ describe("pictures:", function()
 
   it("a name that is too long for its box, and not for its height, stands upright in it", function()
     local net = neap.net "wide"
-    local x = net:input("x", { 4096, 1 })
+    local x = net:input("x", { 4096, 64 })
     for _ = 1, 20 do x = net:Tanh(x) end
     local name = "a_product_of_everything_there_is"
-    net:outputs { net:Sum(net:MatMul({ x, net:param("w", { 1, 4096 }, 1) }, name)) }
+    net:outputs { net:Sum(net:MatMul({ x, net:param("w", { 64, 4096 }, 1) }, name)) }
     local left, width, at, turned = net:plan():svg():match(
       '<rect x="([%d.]+)" y="[%d.]+" width="([%d.]+)"[^>]*>%s*<text x="([%d.]+)" '
         .. 'y="[%d.]+" transform="rotate%(%-90 ([%d.]+) [^>]*>' .. name)

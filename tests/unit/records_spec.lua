@@ -174,6 +174,13 @@ local calls = {
   end,
   ["net:dot"] = function(o) return small_net():dot(nil, o) end,
   ["plan:dot"] = function(o) return small_net():plan { store = false }:dot(nil, o) end,
+  ["plan:svg"] = function(o)
+    local program, ws = profiled()
+    local _ <close> = ws
+    local _ <close> = program
+    if o.time == true then o.time = program:profile { steps = 1 } end
+    return program.plan:svg(nil, o)
+  end,
   ["plan:whatif"] = function(o)
     local tall = nn.Sequential { nn.Linear { 4, 4 }, nn.ReLU(), input = { 4 } }
     if o.run ~= nil or not next(o) then o.batch = o.batch or 3 end
@@ -591,7 +598,7 @@ describe("the records", function()
     end
     for _, name in ipairs { "neap.trainer", "trainer:fit", "m:net", "neap.workspace", "neap.bank",
       "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot",
-      "plan:whatif", "m:param", "m:buffer", "m:load", "m:load_state_dict", "m:optimize",
+      "plan:svg", "plan:whatif", "m:param", "m:buffer", "m:load", "m:load_state_dict", "m:optimize",
       "neap.export", "neap.import", "neap.with", "neap.runs", "db:prune", "db:export",
       "run:table", "program:profile", "tensor:image",
       "neap.memonger.recycler", "neap.memonger.optimize_net", "neap.memonger.share_grad_blobs",

@@ -40,11 +40,11 @@ end
 
 --- Writes a picture of the plan, as `kind` "dot" or "svg" says, to a file, or for "-" to standard
 -- output.
-local function draw(plan, kind, path)
+local function draw(plan, kind, path, o)
   if path == "-" then
-    io.stdout:write(plan[kind](plan))
+    io.stdout:write(plan[kind](plan, nil, o))
   else
-    require("neap.cli").need(plan[kind](plan, path))
+    require("neap.cli").need(plan[kind](plan, path, o))
   end
 end
 
@@ -107,6 +107,9 @@ local function check(args, file)
   if args.svg == "-" and args.dot == "-" then
     cli.usage "plan: --svg and --dot can't both be written to standard output"
   end
+  if (args.color or args.time) and not args.svg then
+    cli.usage "plan: --color and --time are for --svg FILE"
+  end
   if file.net and args.batch then
     cli.usage(("plan: %s is a net, whose batch is declared in it; --batch is for models"):format(
       args.net))
@@ -141,6 +144,10 @@ return {
     command:flag "--peak":description "What is alive at the peak."
     command:option "--svg":argname "<file>"
       :description "Draw bytes by name over op order; - writes to standard output."
+    command:option "--color":choices { "category", "layer" }
+      :description "--svg: what the colours of boxes mean; the category without."
+    command:flag "--time":description "--svg: over measured time, of the newest stored run with \z
+      op times."
     command:option "--dot":argname "<file>"
       :description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
   end,
@@ -163,7 +170,9 @@ return {
       memory.total = args.fit
     end
     local plan, assumed = netfile.plan(file, { train = args.train, batch = batch }, memory)
-    if args.svg then draw(plan, "svg", args.svg) end
+    if args.svg then
+      draw(plan, "svg", args.svg, { color = args.color, time = args.time or nil })
+    end
     if args.dot then draw(plan, "dot", args.dot) end
     local reports = answer(plan, args)
     if args.fit and not args.json then

@@ -6,6 +6,7 @@ local diff = require "neap.plan.diff"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
+local times = require "neap.plan.times"
 local whatif = require "neap.plan.whatif"
 require "neap.plan.doctor"
 local fail = core.fail
@@ -343,11 +344,33 @@ local dot_options = record.declare("plan:dot", { call = "(path, {})",
 --- plan:dot([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
 function Plan:dot(path, o) return given(self:_dot(dot_options:read(o).fold), path) end
 
---- plan:svg([path]) -> SVG text: bytes by name over op order. Each storage is a box from its first
--- step to its last, at its place in the arena; scratch is hatched, the peak marked, resident
--- regions drawn apart; with a path, true or nil, message, code.
--- @usage model:plan { batch = 8, train = true }:svg "lenet.svg"
-function Plan:svg(path) return given(self:_svg(), path) end
+local svg_options = record.declare("plan:svg", { call = "(path, {})",
+  doc = [[SVG text: bytes by name over op order. Each storage is a box from its first step to its
+    last, at its place in the arena; scratch is hatched, the peak marked, resident regions drawn
+    apart. Steps side by side at which the arena holds nothing, as updates, are one narrow column.
+    With a path, true or nil, message, code.]],
+  { "color", "choice", "category", choices = { "category", "layer" },
+    doc = "what the colours of boxes mean" },
+  { "time", "boolean|table", false, doc = [[the axis is time, as ops took in the run given here;
+      true: in the newest stored one of this net and mode; false: the axis is steps]] },
+  example = 'model:plan { batch = 8, train = true }:svg("lenet.svg", { color = "layer" })' })
+
+--- plan:svg([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
+function Plan:svg(path, o)
+  o = svg_options:read(o)
+  local ns
+  if o.time then
+    local run
+    if o.time ~= true then run = o.time end
+    local measured = times.measured("plan:svg", self, run)
+    if not measured then
+      fail(("plan:svg: no run of \"%s\" with op times is stored; neap profile run NET measures \z
+        them"):format(figures(self).net))
+    end
+    ns = times.steps(self:_ops(), measured)
+  end
+  return given(self:_svg(o.color == "layer", ns), path)
+end
 
 -- ---- runs ---------------------------------------------------------------------------------------
 

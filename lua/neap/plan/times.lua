@@ -6,6 +6,7 @@
 -- for so much work, else what all ops did.
 -- @module neap.plan.times
 local core = require "neap.core"
+local fail = core.fail
 
 local times = {}
 
@@ -53,6 +54,22 @@ function times.stored(net, mode)
   return rows, rows[1].run_id
 end
 
+--- Measured ops for a plan: of a run, or where none is given of the newest stored one of this net
+-- and mode.
+-- @param who string the call that asks, for its error
+-- @param run of program:profile, nil for a stored one, false for none
+-- @return list, integer number of the stored run; nil for none
+function times.measured(who, plan, run)
+  if run == false then return nil end
+  if run ~= nil then
+    if run == true or not run.times or not run.plan then
+      fail(who .. ": expects a run with op times, program:profile { .. }")
+    end
+    return times.of_run(run)
+  end
+  return times.stored(plan.net, plan.mode)
+end
+
 --- What the ops of a plan would take.
 -- @param ops list of op rows in the plan's order
 -- @param measured list of op rows with ns
@@ -89,6 +106,13 @@ function times.forecast(ops, measured)
     list[i], total = ns, total + ns
   end
   return math.floor(total + 0.5), total > 0 and known / total or 0, list
+end
+
+--- The same as a whole number of ns for each op.
+function times.steps(ops, measured)
+  local _, _, list = times.forecast(ops, measured)
+  for i, ns in ipairs(list) do list[i] = math.floor(ns + 0.5) end
+  return list
 end
 
 return times

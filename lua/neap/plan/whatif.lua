@@ -55,18 +55,6 @@ local function by_percent(before, after)
   return before > 0 and ("%+.1f %%"):format(100 * (after - before) / before) or "new"
 end
 
---- Measured ops for a plan, from a run or from the database; nil for none.
-local function measured_for(plan, run)
-  if run == false then return nil end
-  if run ~= nil then
-    if run == true or not run.times or not run.plan then
-      fail("plan:whatif: run expects a run with op times, program:profile { .. }")
-    end
-    return times.of_run(run)
-  end
-  return (times.stored(plan.net, plan.mode))
-end
-
 local names = {
   { "arena_bytes", "arena" }, { "lower_bound_bytes", "least arena" },
   { "parameter_bytes", "parameters" }, { "gradient_bytes", "gradients" },
@@ -127,7 +115,7 @@ function Plan:whatif(given)
     fail("plan:whatif expects what is to change; e.g. plan:whatif { batch = 128 }")
   end
   local after = again.plan("plan:whatif", self, change)
-  return compare(self, after, whatif.words(change), measured_for(self, o.run))
+  return compare(self, after, whatif.words(change), times.measured("plan:whatif", self, o.run))
 end
 
 --- A change from words: "batch=128", "layouts=plain". For command lines.
@@ -211,7 +199,7 @@ whatif.least_budget = least_budget
 --- plan:curve "budget": from the arena of the plan without a budget to the least that can be met.
 function whatif.by_budget(plan, points)
   local free = again.plan("plan:curve", plan, { budget = false, total = false })
-  local measured = measured_for(plan)
+  local measured = times.measured("plan:whatif", plan)
   local most, rows = free.arena_bytes, {}
   if not points then
     local least = least_budget(plan) or most

@@ -67,7 +67,7 @@ CALL(memory_plan_text) {
 }
 CALL(memory_plan_graph_text) { return neap_memory_plan_graph_text(s->plan, &s->text, error); }
 CALL(memory_plan_dot) { return neap_memory_plan_dot(s->plan, 1, &s->text, error); }
-CALL(memory_plan_svg) { return neap_memory_plan_svg(s->plan, &s->text, error); }
+CALL(memory_plan_svg) { return neap_memory_plan_svg(s->plan, NULL, &s->text, error); }
 CALL(memory_plan_verify) { return neap_memory_plan_verify(s->plan, error); }
 CALL(memory_plan_dry_run) { return neap_memory_plan_dry_run(s->plan, s->net, &s->out_log, error); }
 CALL(net_graph_text) { return neap_net_graph_text(s->net, s->options, true, &s->text, error); }
