@@ -718,7 +718,8 @@ describe("the option max_batch", function()
     local t <close> = trainer { store = false }
     local found = evaluate(t)
     assert.is_true(math.abs(found.loss - ((t.model(x) - y) ^ 2):mean():item()) < 1e-6)
-    local whole, part = t.programs["eval 4"].program.plan, t.programs["eval 2"].program.plan
+    local function plan_of(n) return t.programs[("eval %d x(3) y(1)"):format(n)].program.plan end
+    local whole, part = plan_of(4), plan_of(2)
     assert.is_true(part.arena_bytes > whole.arena_bytes and part:verify())
     local bytes = t.ws:held_bytes()
     evaluate(t)

@@ -1,13 +1,13 @@
---- Batches: which of a batch's fields are inputs, and which of them is which argument of the
--- model's forward.
+--- Batches: their fields, and which of them is which argument of the model's forward.
 --
--- A batch is { x = tensor, y = target }, or has an input to each argument of forward: by the
--- argument's name, { image =, text =, y = }, by number, { x1 =, x2 =, y = }, or in order, { x = {
--- a, b }, y = } and { a, b, y = }. A list of one more than forward's arguments ends with the
--- target: { a, b, y }.
+-- A batch has fields by name, { ids =, lengths =, y = }: forward takes those that are called as its
+-- arguments are, losses take those that they name (neap.nn.objective), and y is the target. The
+-- inputs may also go by number, { x1 =, x2 =, y = }, or in order, { x = { a, b }, y = } and { a, b,
+-- y = }; x alone is the first argument, whatever it is called. A list of one more than forward's
+-- arguments ends with the target: { a, b, y }.
 --
--- INVARIANT: an input is known by one name everywhere, in batches read, data sets, nets and
--- workspaces: its field's, and x1, x2, .. where it has none.
+-- INVARIANT: a field is known by one name everywhere, in batches read, data sets, nets and
+-- workspaces: its own, and x1, x2, .. where it has none.
 -- @module neap.data.batch
 local core = require "neap.core"
 local op = require "neap.op"
@@ -46,75 +46,97 @@ local function position_of(name, names, has_more)
     if argument == name then return i end
   end
   local k = math.tointeger(tonumber(name:match "^x(%d+)$"))
-  if name == "x" then k = 1 end
   return k and k >= 1 and (has_more or k <= #names) and k or nil
 end
 
---- Places inputs as arguments of forward.
--- @param given {name = input}
--- @return {position = name}, the last position
+--- Places fields as arguments of forward. One called x is the first argument where no other field
+-- is; the target is one where forward has an argument y behind the first.
+-- @param given {name = field}
+-- @return {position = name}, the last position, the names of fields that are no argument
 function batch.places(model, given)
-  -- x alone is the first argument, whatever it is called
-  if given.x ~= nil and next(given, next(given)) == nil then return { "x" }, 1 end
   local names, has_more = batch.arguments(model)
-  local at, last = {}, 0
-  for _, name in ipairs(options.keys(given)) do
-    local k = position_of(name, names, has_more)
-    if not k then
-      local near = options.nearest(name, names)
-      fail(("a batch is { x =, y = }, or has an input to each argument of %s: nothing reads its \z
-        field \"%s\"%s"):format(
-        shown(names, has_more), name, near and (", did you mean \"%s\"?"):format(near) or ""))
-    end
-    if at[k] then
+  local at, last, others = {}, 0, {}
+  local function place(name, k)
+    if k and at[k] then
       fail(("a batch's \"%s\" and \"%s\" are both argument %d of %s"):format(
         at[k], name, k, shown(names, has_more)))
     end
-    at[k], last = name, math.max(last, k)
+    if k then at[k], last = name, math.max(last, k) else others[#others + 1] = name end
   end
-  return at, last
+  local has_x = false
+  for _, name in ipairs(options.keys(given)) do
+    local k = position_of(name, names, has_more)
+    if name == "y" and k == 1 then k = nil end
+    if name == "x" and (k == nil or k == 1) then has_x = true else place(name, k) end
+  end
+  if has_x then place("x", not at[1] and 1 or nil) end
+  return at, last, others
+end
+
+--- Those of fields that forward takes. @return {name = field}
+function batch.inputs(model, fields)
+  local inputs, at = {}, batch.places(model, fields)
+  for _, name in pairs(at) do inputs[name] = fields[name] end
+  return inputs
+end
+
+--- Raises for a field that nobody reads.
+-- @param taken {name = true} of the fields that losses and metrics take
+function batch.fail_unread(model, name, taken)
+  local names, has_more = batch.arguments(model)
+  local all = table.move(names, 1, #names, 1, {})
+  for _, other in ipairs(options.keys(taken)) do
+    if other ~= name then all[#all + 1] = other end
+  end
+  local near = options.nearest(name, all)
+  fail(("a batch is { x =, y = }, or has an input to each argument of %s: nothing reads its field \z
+    \"%s\"%s"):format(
+      shown(names, has_more), name, near and (", did you mean \"%s\"?"):format(near)
+        or ": neither forward nor a loss or metric takes it"))
 end
 
 -- ---- reading ------------------------------------------------------------------------------------
 
-local others = { y = true, n = true, lr = true }
+-- What no field can be called: rows of a batch, and blobs of the trainer's own.
+local reserved = { n = true, lr = true, loss = true, output = true }
 
---- A list of inputs into `inputs`, as x1, x2, .. .
-local function add_list(inputs, list, n)
+--- A list of inputs into `fields`, as x1, x2, .. .
+local function add_list(fields, list, n)
   for i = 1, n do
     local name = "x" .. i
-    if list[i] == nil or inputs[name] ~= nil then
+    if list[i] == nil or fields[name] ~= nil then
       fail(("a batch has %s input %d"):format(list[i] == nil and "no" or "two of", i))
     end
-    inputs[name] = list[i]
+    fields[name] = list[i]
   end
 end
 
---- Inputs by name, and the target, of a batch, an example or a data set's spec.
--- @param is_one f(value) -> whether a value is one input
--- @return {name = input}, target or nil
+--- Fields by name of a batch, an example or a data set's spec: the target is y.
+-- @param is_one f(value) -> whether a value is one field
+-- @return {name = field}
 function batch.apart(model, given, is_one)
-  local inputs, y, n = {}, given.y, #given
+  local fields, n = { y = given.y }, #given
   if n > 0 then -- in order
     local names, has_more = batch.arguments(model)
-    if y == nil and not has_more and n == #names + 1 then y, n = given[n], n - 1 end
-    add_list(inputs, given, n)
+    if fields.y == nil and not has_more and n == #names + 1 then fields.y, n = given[n], n - 1 end
+    add_list(fields, given, n)
   end
   if given.x ~= nil then
     local is_list = type(given.x) == "table" and not is_one(given.x) and #given.x > 0
     for i = 1, is_list and #given.x or 0 do is_list = is_list and is_one(given.x[i]) end
-    if is_list then add_list(inputs, given.x, #given.x) else inputs.x = given.x end
+    if is_list then add_list(fields, given.x, #given.x) else fields.x = given.x end
   end
   for name, value in pairs(given) do
-    if type(name) == "string" and name ~= "x" and not others[name] then
-      if inputs[name] ~= nil then fail(("a batch has two of input \"%s\""):format(name)) end
-      inputs[name] = value
-    elseif type(name) ~= "string" and (math.type(name) ~= "integer" or name < 1 or name > #given)
-        or name == "lr" then
+    local is_name = type(name) == "string"
+    local is_item = math.type(name) == "integer" and name >= 1 and name <= #given
+    if is_name and reserved[name] and name ~= "n" or not is_name and not is_item then
       fail(("a batch's field can't be called \"%s\""):format(tostring(name)))
+    elseif is_name and name ~= "x" and name ~= "y" and name ~= "n" then
+      if fields[name] ~= nil then fail(("a batch has two of input \"%s\""):format(name)) end
+      fields[name] = value
     end
   end
-  return inputs, y
+  return fields
 end
 
 local function check_tensor(name, value)
@@ -124,25 +146,26 @@ local function check_tensor(name, value)
 end
 
 --- A batch as the trainer reads it: what a data set says of it besides is how many rows it has.
--- @return {inputs = {name = tensor}, y = tensor or nil, rows = integer}
+-- @return {fields = {name = tensor}, rows = integer}
 function batch.read(model, given)
   if type(given) ~= "table" then
     fail("trainer:step expects a batch { x = tensor, y = tensor }, got a " .. type(given))
   end
-  local inputs, y = batch.apart(model, given, op.is_tensor)
-  if next(inputs) == nil then fail "a batch has no x: the model needs an input" end
-  batch.places(model, inputs)
+  local fields = batch.apart(model, given, op.is_tensor)
+  batch.places(model, fields)
+  local has_input = false
+  for name in pairs(fields) do has_input = has_input or name ~= "y" end
+  if not has_input then fail "a batch has no x: the model needs an input" end
   local first, rows
-  for _, name in ipairs(options.keys(inputs)) do
-    check_tensor(name, inputs[name])
-    local n = inputs[name]:dim() > 0 and inputs[name]:size(1) or 1
+  for _, name in ipairs(options.keys(fields)) do
+    check_tensor(name, fields[name])
+    local n = fields[name]:dim() > 0 and fields[name]:size(1) or 1
     if rows and n ~= rows then
       fail(("a batch's %s has %d rows, its %s %d"):format(name, n, first, rows))
     end
     first, rows = first or name, n
   end
-  if y ~= nil then check_tensor("y", y) end
-  return { inputs = inputs, y = y, rows = rows }
+  return { fields = fields, rows = rows }
 end
 
 -- ---- shapes -------------------------------------------------------------------------------------
@@ -165,7 +188,8 @@ function batch.shapes(model, input, dtype)
   if next(by_name) == nil then
     return { { name = "x", shape = input, dtype = input.dtype or dtype or "f32" } }, 1
   end
-  local at, last = batch.places(model, by_name)
+  local at, last, others = batch.places(model, by_name)
+  if others[1] then batch.fail_unread(model, others[1], {}) end
   local out = {}
   for k, name in pairs(at) do
     local shape = by_name[name]

@@ -9,6 +9,7 @@ local core = require "neap.core"
 local count_memory = require "neap.memory.count"
 local memory_options = require "neap.memory.options"
 local module = require "neap.nn.module"
+local objective = require "neap.nn.objective"
 local is_blob, records = require("neap.op").is_blob, require("neap.op").records
 local naming = require "neap.net.naming"
 local net_module = require "neap.net"
@@ -28,7 +29,8 @@ local build = {}
 
 --- Calls f with a fresh net as the one being built, of modules of the tree of `root`.
 -- @param o table {train =, traced =, without = set of paths with dots}
--- @return the build's record: {net, blobs, train, watched, trace}
+-- @return the build's record: {net, blobs, train, watched, trace, only = set of the storage records
+--   that are trained, nil for all}
 local function building(name, root, o, f)
   local net = net_module.new(name)
   local record = {
@@ -71,54 +73,6 @@ local function example_shape(self, o)
   return shape
 end
 
---- The target blob of a loss: as the data has it when that is known, else as the loss says.
-local function target_of(net, o, output)
-  local shape, dtype
-  if o.target then
-    shape, dtype = with_batch(o.target.shape, o.batch), o.target.dtype
-  elseif o.loss.target then
-    shape, dtype = o.loss:target(output)
-  else
-    shape, dtype = output.shape, output.dtype
-  end
-  return net:input("y", shape, dtype)
-end
-
-local function metric_of(o, name, output, y)
-  local metric = o.metrics[name]
-  if type(metric) == "function" then return metric(output, y) end
-  if not o.loss.metric then
-    fail(("%s has no metric \"%s\"; give a function: metrics = { %s = function(y, t) .. end \z
-      }"):format(
-        o.loss._class, name, name))
-  end
-  return o.loss:metric(name, output, y)
-end
-
--- Ops that give labels another look, and leave their number.
-local same_labels = { Reshape = true, Flatten = true, Cast = true, Alias = true, Copy = true }
-
---- What the means of cross entropy in a loss count, where they count labels y: { ignored = the
--- label that does not count, weighted = whether by class weights, alone = whether nothing else is
--- in the loss }; nil where each row counts as one.
-local function counts_of(net, loss, y)
-  local ops, labels, counts = net:_ops(), { [y.name] = true }, nil
-  for i, row in ipairs(ops) do
-    if same_labels[row.type] and labels[row.inputs[1]] then labels[row.outputs[1]] = true end
-    if row.type == "SoftmaxCrossEntropy" and labels[row.inputs[2]] then
-      local attrs, last = net:_attrs(i), counts
-      if attrs.reduction == "mean" then
-        counts = {
-          ignored = attrs.ignore_index,
-          weighted = row.inputs[3] or false,
-          alone = not last and row.outputs[1] == loss.name,
-        }
-      end
-    end
-  end
-  return counts
-end
-
 --- Names of metrics in order: those of the list, then those given as functions by name.
 function build.metric_names(metrics)
   local names, named = {}, {}
@@ -142,9 +96,26 @@ local function has_gradient(net, name)
   return dtype == nil or dtype:match "^b?f" ~= nil
 end
 
---- Whether the gradient of a blob reaches some trainable parameter: it ends at ops that pass none
--- on, such as StopGradient, and at integers.
-local function reads_parameters(net, blob)
+--- Names of the blobs of the parameters that a build trains: all that are trainable, or those of
+-- them that its globs name.
+local function trained(record)
+  local names, net = {}, record.net
+  local is_own = record.only and {}
+  for storage, blob in pairs(record.only and record.blobs or {}) do
+    is_own[blob.name] = record.only[storage]
+  end
+  for _, row in ipairs(net:_blobs()) do
+    if row.role == "parameter" and row.trainable and (not is_own or is_own[row.name]) then
+      names[#names + 1] = row.name
+    end
+  end
+  return names
+end
+
+--- Whether the gradient of a blob reaches some parameter that is trained: it ends at ops that pass
+-- none on, such as StopGradient, and at integers.
+local function reads_parameters(record, blob)
+  local net = record.net
   local wanted, all = { [blob.name] = true }, net:_ops()
   for i = #all, 1, -1 do
     local reached = false
@@ -154,27 +125,69 @@ local function reads_parameters(net, blob)
       wanted[name] = wanted[name] or name and has_gradient(net, name)
     end
   end
-  for _, row in ipairs(net:_blobs()) do
-    if row.role == "parameter" and row.trainable and wanted[row.name] then return true end
+  for _, name in ipairs(trained(record)) do
+    if wanted[name] then return true end
   end
   return false
 end
 
---- The loss alone, of inputs like `outs` with one row more than the batch: what it makes of the
--- number of rows. Nothing where it takes no other number.
+--- What a batch's fields are in the net being built: forward's arguments, and what losses and
+-- metrics ask for.
+-- @param o options of m:net
+-- @return field f(name) -> blob or nil; target f(term, output) -> blob or nil; unread f() -> the
+--   name of a field that nobody has asked for, or nil
+local function fields_of(net, o, blobs)
+  local shapes = o.fields
+  local function field(name)
+    local known = shapes and shapes[name]
+    if not blobs[name] and known then
+      blobs[name] = net:input(name, with_batch(known, o.batch), known.dtype)
+    end
+    return (shapes and known or not shapes) and blobs[name] or nil
+  end
+  local function target(term, output)
+    local name, loss = term.target, term.module
+    if o.target == false then return nil end
+    if shapes then
+      if not shapes[name] and not term.is_function then
+        fail(("a batch has no %s: the loss needs a target"):format(name))
+      end
+      return field(name)
+    end
+    if not blobs[name] then
+      local shape, dtype = output.shape, output.dtype
+      if o.target then shape, dtype = with_batch(o.target.shape, o.batch), o.target.dtype
+      elseif loss.target then shape, dtype = loss:target(output) end
+      blobs[name] = net:input(name, shape, dtype)
+    end
+    return blobs[name]
+  end
+  local function unread()
+    for _, name in ipairs(options.keys(shapes or {})) do
+      if not blobs[name] then return name end
+    end
+  end
+  return field, target, unread
+end
+
+--- The loss alone, of outputs and fields like these with one row more than the batch: what it makes
+-- of the number of rows. Nothing where it takes no other number.
 -- @return net, blob
-local function loss_again(root, o, outs)
+local function loss_again(root, o, goal, outs, blobs)
   local loss
   local function forward(record)
-    local ins = {}
-    for i = 1, outs.n do
-      local shape = is_blob(outs[i]) and outs[i].shape
-      if shape then
-        if shape[1] == o.batch then shape = { o.batch + 1, table.unpack(shape, 2) } end
-        ins[i] = record.net:input("input" .. i, shape, outs[i].dtype)
-      end
+    local known = {}
+    local function again(blob, name)
+      local shape = is_blob(blob) and blob.shape
+      if not shape then return nil end
+      if shape[1] == o.batch then shape = { o.batch + 1, table.unpack(shape, 2) } end
+      known[blob] = known[blob] or record.net:input(name, shape, blob.dtype)
+      return known[blob]
     end
-    loss = o.loss(table.unpack(ins, 1, outs.n))
+    local ins = { n = outs.n }
+    for i = 1, outs.n do ins[i] = again(outs[i], "input" .. i) end
+    local function field(name) return again(blobs[name], "field_" .. name) end
+    loss = goal:apply(ins, field, function(term) return field(term.target) end)
   end
   local ok, record = pcall(building, "loss", root, { train = o.train }, forward)
   if ok then return record.net, loss end
@@ -187,10 +200,7 @@ end
 --- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the
 -- update, or, without an optimizer, the gradients as blobs of their own, param "w".grad.
 local function add_backward(record, loss, optimizer)
-  local net, wrt = record.net, {}
-  for _, row in ipairs(net:_blobs()) do
-    if row.role == "parameter" and row.trainable then wrt[#wrt + 1] = row.name end
-  end
+  local net, wrt = record.net, trained(record)
   if #wrt == 0 then fail("the model has no trainable parameter") end
   local n_param = #wrt
   for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
@@ -258,7 +268,10 @@ end
 local net_fields = {
   { "batch", "integer", 1, min = 1, doc = "examples of a batch" },
   { "train", "boolean", false, doc = "whether the net trains: the backward pass is part of it" },
-  { "loss", "module", unset = "none", doc = "loss of the output and the target y" },
+  { "loss", "module|function", unset = "none", says = "a module or a function",
+    doc = "loss of the output and the target y" },
+  { "losses", "table", unset = "none", says = "a list of { loss, weight = }",
+    doc = "several losses, as in neap.trainer" },
   { "optimizer", "optimizer", unset = "none", doc = "what updates the parameters at the end" },
   { "input", "shapes", unset = "the model's own, or what it has met", says = [[the shape of one
       example, e.g. { 1, 28, 28 }, or one for each input]],
@@ -270,6 +283,11 @@ local net_fields = {
   { "keep", "names", unset = "none", doc = "blobs that keep bytes of their own" },
   { "without", "names", unset = "none", doc = [[modules that are left out, by their paths: what
       goes into them comes out]] },
+  { "params", "names", unset = "all that are trainable",
+    doc = "globs of the parameters that are trained" },
+  { "fields", "table", unset = "those of input and target",
+    says = "{ name = { shape, dtype = } } of one example",
+    doc = "the fields of a batch, for forward and losses that name them" },
   { "target", "table|boolean", unset = "as the loss says", says = [[{ shape =, dtype = } of one
       example's label, or false]], doc = "what y looks like; false: the loss takes none" },
   { "guard", "boolean", false,
@@ -286,15 +304,34 @@ plan_fields[#plan_fields + 1] = { "x", "any", doc = "shape of x, as in net:plan"
 plan_fields[#plan_fields + 1] = { "y", "any", doc = "shape of y" }
 local plan_options = option_record.new("m:plan", plan_fields)
 
---- m:net{batch =, train =, ..} -> net, {x = blob (each input under its name), y = blob|nil,
+--- The blobs that forward is given, in the net being built.
+-- @return list with holes, the last position
+local function declare_arguments(self, net, o, blobs)
+  local arguments = {}
+  local input = o.fields and batches.inputs(self, o.fields) or example_shape(self, o)
+  if o.fields and next(input) == nil then return arguments, 0 end
+  local places, last = batches.shapes(self, input, o.input_dtype or self._fields.input_dtype)
+  for k = 1, last do
+    local place = places[k]
+    if place then
+      arguments[k] = net:input(place.name, with_batch(place.shape, o.batch), place.dtype)
+      blobs[place.name] = arguments[k]
+    end
+  end
+  return arguments, last
+end
+
+--- m:net{batch =, train =, ..} -> net, {x = blob (each field under its name), y = blob|nil,
 -- output = blob, loss = blob|nil, <metric> = blob}, record: see the record of its options.
 function Module.net(self, given)
   local o, root = net_options:read(given), (tree.home(self))
+  local goal = objective.of("m:net", o.loss, o.losses)
   if o.optimizer and not o.train then
     fail "m:net: an optimizer updates nothing unless train = true"
   end
-  if o.train and o.loss then count_memory.check_gradients(root, "m:net { train = true }") end
-  local shape, blobs = example_shape(self, o), {}
+  if o.train and goal then count_memory.check_gradients(root, "m:net { train = true }") end
+  if not o.fields then example_shape(self, o) end
+  local blobs, fields = {}, {}
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
   local net_name = o.name or self._wanted_name or script.net_name()
@@ -304,50 +341,43 @@ function Module.net(self, given)
     without = left_out(self, o.without),
   }, function(record)
     local net = record.net
-    local arguments, places, last = {},
-      batches.shapes(self, shape, o.input_dtype or self._fields.input_dtype)
-    for k = 1, last do
-      local input = places[k]
-      if input then
-        arguments[k] = net:input(input.name, with_batch(input.shape, o.batch), input.dtype)
-      end
-      if input then blobs[input.name] = arguments[k] end
-    end
+    local arguments, last = declare_arguments(self, net, o, fields)
     local outs = table.pack(self(table.unpack(arguments, 1, last)))
     blobs.output = outs[1]
-    if not o.loss then
+    if not goal then
       declare_unread(self)
       return
     end
-    if o.target ~= false then
-      blobs.y = target_of(net, o, blobs.output)
-      outs.n = outs.n + 1 -- a model of several outputs has a loss of as many, and the target
-      outs[outs.n] = blobs.y
-    end
+    record.only = o.params and module.matching_storage(self, o.params, "params")
+    local field, target, unread = fields_of(net, o, fields)
     local n_op = #net:_ops()
-    local losses = table.pack(o.loss(table.unpack(outs, 1, outs.n)))
-    if losses.n ~= 1 or not is_blob(losses[1]) then
-      fail(("the loss gives %s; one blob of one number is expected"):format(
-        losses.n == 1 and "a " .. type(losses[1]) or losses.n .. " values"))
-    end
-    blobs.loss = losses[1]
+    local terms
+    blobs.loss, terms = goal:apply(outs, field, target)
     record.reduces, record.reduces_by = reduction.of(net, blobs.loss, n_op, o.batch, function()
-      return loss_again(root, o, outs)
+      return loss_again(root, o, goal, outs, fields)
     end)
-    rawset(o.loss, "_mean_counts", blobs.y and counts_of(net, blobs.loss, blobs.y))
-    if o.train and not reads_parameters(net, blobs.loss) then
+    goal:count(net, blobs.loss, fields)
+    if o.train and not reads_parameters(record, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
     end
     if o.train and o.guard then
       blobs.loss = net:op("CheckFinite", { blobs.loss }, { "checked_loss" }, {})
     end
-    for _, name in ipairs(metrics) do blobs[name] = metric_of(o, name, blobs.output, blobs.y) end
+    for _, name in ipairs(metrics) do
+      blobs[name] = goal:metric(name, o.metrics[name], outs, field, target)
+    end
+    for _, name in ipairs(goal:names()) do blobs[name] = terms[name] end
+    local left = unread()
+    if left then goal:refuse_target(outs, left) end
+    if left then batches.fail_unread(self, left, goal:fields(o.metrics)) end
     if o.train then add_backward(record, blobs.loss, o.optimizer) end
     declare_unread(self)
   end)
+  for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
   local outputs = { blobs.loss or blobs.output }
   if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
   for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
+  for _, name in ipairs(goal and goal:names() or {}) do outputs[#outputs + 1] = blobs[name] end
   record.net:outputs(outputs)
   local keep = type(o.keep) == "string" and { o.keep } or options.append({}, o.keep or {})
   if #keep > 0 then record.net:keep(table.unpack(keep)) end

@@ -254,6 +254,23 @@ local function matches(self, pattern, record, t)
   return false
 end
 
+--- The storage records of the trainable parameters that globs name, as a set.
+-- @param globs string or list
+local function matching_storage(self, globs, who)
+  local set, _, t = {}, tree.home(self)
+  for _, glob in ipairs(type(globs) == "string" and { globs } or globs) do
+    local pattern, found = glob_to_pattern(glob, who), false
+    for _, own in ipairs(records(self)) do
+      local storage = storage_record(own)
+      if own.role == "parameter" and storage.trainable and matches(self, pattern, own, t) then
+        set[storage], found = true, true
+      end
+    end
+    if not found then fail(("%s: no trainable parameter matches \"%s\""):format(who, glob)) end
+  end
+  return set
+end
+
 --- What was built of any root that has one of these is old: a root below `self` has its own nets,
 -- and other models may share a part.
 local function all_changed(...)
@@ -764,5 +781,5 @@ end
 return {
   Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module,
   context = context, changed = changed, records = records, blob_name = blob_name, dotted = dotted,
-  storage_record = storage_record, blob_of = blob_of,
+  storage_record = storage_record, blob_of = blob_of, matching_storage = matching_storage,
 }

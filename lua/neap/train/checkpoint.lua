@@ -189,7 +189,7 @@ end
 --- Before a first step nothing has made what a step keeps: it is made, so that the file holds all
 -- that a trainer which has stepped looks for. Raises where it can't be made and would be missing.
 local function complete(self)
-  local is_known = self.batch or self.input or self.model.input_shape
+  local is_known = self.batch or self.fields or self.model.input_shape
   if is_known and pcall(prepare, self) then return end
   local keeps_nothing = not self.accumulate and kept_by(self.optimizer) == ""
   if keeps_nothing and knows_parameters(self.model) then return end
@@ -219,7 +219,7 @@ function Trainer:save(path)
 end
 
 local function load(self, path)
-  local is_known = self.batch or self.input
+  local is_known = self.batch or self.fields
   if is_known then prepare(self) end -- so that names and shapes are compared with the model's
   if not is_known and self.model.input_shape then is_known = pcall(prepare, self) end
   check_file(self, path, is_known)

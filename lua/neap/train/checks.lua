@@ -45,6 +45,18 @@ local function check_metrics(metrics)
   end
 end
 
+--- Values of several losses stand beside the metrics.
+local function check_terms(goal, metric_names)
+  local known = {}
+  for _, name in ipairs(metric_names) do known[name] = true end
+  for _, name in ipairs(goal:names()) do
+    if is_taken[name] or known[name] or name:find "^valid_" then
+      fail(("neap.trainer: losses: a loss can't be called \"%s\": what the trainer gives has a \z
+        field of that name"):format(name))
+    end
+  end
+end
+
 local accumulate_options = record.new("neap.trainer: accumulate", { positions = { "batches" },
   { "batches", "integer", min = 1, unset = "any number", doc = "batches to an update" },
   { "examples", "integer", min = 1, unset = "any number", doc = "examples to an update" },
@@ -65,17 +77,17 @@ end
 --- What a loss says of how it reduces its rows, or the trainer of it; nil where nothing does. Where
 -- gradients of several runs are added, something must. Metrics are means, which a loss that sums
 -- has no weights for in micro-batches.
-local function check_reduction(o, loss, accumulate)
-  if o.reduces ~= nil then micro.reduction(loss, o.reduces) end
-  local own = loss.reduces
+local function check_reduction(o, goal, accumulate)
+  local own = goal:reduces()
+  if o.reduces ~= nil then micro.reduction(own, o.reduces) end
   local is_told = own == "mean" or own == "sum"
   if o.reduces ~= nil and is_told and own ~= o.reduces then
     fail(("neap.trainer: reduces = \"%s\", but %s is the %s of its rows, as its field reduces \z
       says"):format(
-        o.reduces, loss._class, own))
+        o.reduces, goal:class(), own))
   end
   if o.micro == nil and accumulate == nil then return o.reduces or is_told and own or nil end
-  local reduces = micro.reduction(loss, o.reduces, o.micro == nil and "accumulate" or "micro")
+  local reduces = micro.reduction(own, o.reduces, o.micro == nil and "accumulate" or "micro")
   local metrics = o.metrics or {}
   if o.micro ~= nil
       and reduces == "sum"
@@ -111,43 +123,32 @@ local function check_set(who, set)
     who, who == "fit" and " first, then options, t:fit(set, { epochs = 5 })" or "", got))
 end
 
---- Raises unless the examples of a batch's input have the shape of those so far: other sizes would
--- be another net.
-local function check_example(name, t, known)
-  local got, expected = table.concat(t.shape, ",", 2), table.concat(known, ",")
-  if got == expected then return end
-  error(core.error {
-    code = "shape",
-    message = ("a batch's %s has examples of shape (%s), the trainer's so far (%s)"):format(
-      name, got, expected),
-    expected = "(" .. expected .. ")",
-    got = "(" .. got .. ")",
-    hint = "pad them to one shape: lengths and the loss's ignore_index say what of it counts",
-  })
-end
-
---- Raises unless a batch has the inputs that the nets made so far have.
-local function check_inputs(self, batch)
-  for _, name in ipairs(options.keys(self.input)) do
-    if batch.inputs[name] == nil then
+--- Raises unless a batch has the fields that the nets made so far have, of the same dtypes and
+-- numbers of dimensions: other sizes are other plans of one net, other fields would be another net.
+-- @param look {name = {sizes of an example, dtype =}}
+local function check_fields(look, known)
+  for _, name in ipairs(options.keys(known)) do
+    if look[name] == nil then
       fail(("a batch has no %s, the trainer's so far had one"):format(name))
     end
-    check_example(name, batch.inputs[name], self.input[name])
   end
-  for name in pairs(batch.inputs) do
-    if self.input[name] == nil then
-      fail(("a batch has %s, the trainer's so far had none: nothing reads it"):format(name))
+  for _, name in ipairs(options.keys(look)) do
+    local got, expected = look[name], known[name]
+    if expected == nil then
+      fail(("a batch has %s, the trainer's so far had none"):format(
+        name == "y" and "a y" or name .. ": nothing reads it"))
     end
-  end
-end
-
---- Raises unless a batch has a target where the nets made so far have one.
-local function check_target(self, batch)
-  if batch.y == nil and self.target ~= false then
-    fail("a batch has no y: the loss needs a target")
-  end
-  if batch.y ~= nil and self.target == false then
-    fail("a batch has a y, the trainer's so far had none")
+    if got.dtype ~= expected.dtype or #got ~= #expected then
+      local function text(f) return ("%s (%s)"):format(f.dtype, table.concat(f, ",")) end
+      error(core.error {
+        code = "shape",
+        message = ("a batch's %s has examples of %s, the trainer's so far %s"):format(
+          name, text(got), text(expected)),
+        expected = text(expected),
+        got = text(got),
+        hint = "sizes may change from batch to batch; dtype and number of dimensions may not",
+      })
+    end
   end
 end
 
@@ -182,29 +183,36 @@ local function take_checkpoint(o)
   o.path, o.every = c.path, c.every
 end
 
---- Both data sets have batches that the trainer takes, and examples of one look.
+--- Both data sets have batches that the trainer takes, and fields of the same names, dtypes and
+-- numbers of dimensions.
+-- @return nil, or f(why): raises for the first field of other sizes
 local function check_valid(self, set, valid)
   local spec = set:spec()
   check_most(self, "fit", math.min(spec.batch, spec.n))
   if valid == nil then return end
   check_set("fit: valid", valid)
-  local other = valid:spec()
+  local other, differs = valid:spec(), nil
   check_most(self, "fit: valid", math.min(other.batch, other.n))
   if other.n == 0 then fail("fit: valid has no rows") end
-  local names = options.keys(copy(spec, other))
-  for _, name in ipairs(names) do
-    local function look(field)
-      return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none"
-    end
-    if name ~= "n" and name ~= "batch" and look(spec[name]) ~= look(other[name]) then
-      fail(("fit: valid's %s is %s an example, that of the data trained on is %s"):format(
-        name, look(other[name]), look(spec[name])))
+  local function look(field)
+    return field and ("%s (%s)"):format(field.dtype, table.concat(field.shape, ",", 2)) or "none"
+  end
+  local function refuse(name, why)
+    fail(("fit: valid's %s is %s an example, that of the data trained on is %s%s"):format(
+      name, look(other[name]), look(spec[name]), why and ": " .. why or ""))
+  end
+  for _, name in ipairs(options.keys(copy(spec, other))) do
+    local a, b = spec[name], other[name]
+    if name ~= "n" and name ~= "batch" and look(a) ~= look(b) then
+      if not a or not b or a.dtype ~= b.dtype or #a.shape ~= #b.shape then refuse(name) end
+      differs = differs or name
     end
   end
+  return differs and function(why) refuse(differs, why) end
 end
 
 return {
-  metrics = check_metrics, accumulate = read_accumulate, reduction = check_reduction,
-  most = check_most, set = check_set, inputs = check_inputs, target = check_target,
+  metrics = check_metrics, terms = check_terms, accumulate = read_accumulate, reduction = check_reduction,
+  most = check_most, set = check_set, fields = check_fields,
   checkpoint = take_checkpoint, valid = check_valid,
 }

@@ -18,9 +18,9 @@ local Trainer, copy, attempt, means, find_workspace = state.Trainer, state.copy,
   state.means, state.find_workspace
 local add_values, read_metrics, limit_total = state.add_values, state.read_metrics,
   state.limit_total
-local check_most, check_set, check_inputs = checks.most, checks.set, checks.inputs
-local learn_set, learn_spec, program_for, feed, as_spec = programs.learn_set, programs.learn_spec,
-  programs.program_for, step.feed, step.as_spec
+local check_most, check_set = checks.most, checks.set
+local learn_set, learn, program_for, feed = programs.learn_set, programs.learn,
+  programs.program_for, step.feed
 
 local function evaluate(self, set)
   learn_set(self, set)
@@ -28,20 +28,19 @@ local function evaluate(self, set)
   local sums, n, counted = {}, 0, 0
   for given in set:epoch(1) do
     local batch = batches.read(self.model, given)
-    if not self.input then learn_spec(self, as_spec(batch)) end
-    check_inputs(self, batch)
-    rawset(self.model, "_seen", self.input)
+    learn(self, batch.fields)
+    rawset(self.model, "_seen", batches.inputs(self.model, self.fields))
     local entry = program_for(self, batch.rows, "eval")
     feed(self, batch)
     entry.program:run()
-    local count = micro.count_of(self.loss, batch)
+    local count = micro.count_of(self.goal, batch)
     add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count)
     n, counted = n + batch.rows, counted + count
   end
   if n == 0 then fail("evaluate: the data set has no rows") end
   return report.new {
     totals = copy(means(self, sums, n, counted), { n = n }),
-    order = { "loss", table.unpack(self.metric_names) },
+    order = { "loss", table.unpack(state.measured(self)) },
   }
 end
 
@@ -67,9 +66,13 @@ local function predict_arguments(self, x, ...)
     fail("trainer:predict expects a batch x, a tensor, got "
       .. (x == nil and "nothing" or "a " .. type(x)))
   end
-  local inputs = batches.read(self.model, x).inputs
-  local at, last = batches.places(self.model, inputs)
-  for k = 1, last do at[k] = inputs[at[k]] end
+  local fields = batches.read(self.model, x).fields
+  local at, last, others = batches.places(self.model, fields)
+  for _, name in ipairs(others) do -- those of losses are passed by
+    local is_known = name == "y" or self.fields and self.fields[name]
+    if not is_known then batches.fail_unread(self.model, name, {}) end
+  end
+  for k = 1, last do at[k] = fields[at[k]] end
   return table.unpack(at, 1, last)
 end
 
@@ -102,9 +105,10 @@ end
 
 --- Report of the epochs so far: epoch, step, loss, <metric>, valid_loss, valid_<metric>, seconds.
 function Trainer:history()
-  local columns = { "epoch", "step", "loss", table.unpack(self.metric_names) }
+  local names = state.measured(self)
+  local columns = { "epoch", "step", "loss", table.unpack(names) }
   if self.records[1] and self.records[1].valid then
-    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
+    for _, name in ipairs { "loss", table.unpack(names) } do
       columns[#columns + 1] = "valid_" .. name
     end
   end

@@ -17,6 +17,7 @@ local Trainer, copy, settle, means, learnt, check_open = state.Trainer, state.co
   state.means, state.learnt, state.check_open
 local start_position, find_workspace, attempt = state.start_position, state.find_workspace,
   state.attempt
+local measured = state.measured
 local check_set, check_valid, take_checkpoint = checks.set, checks.valid, checks.checkpoint
 local learn_set, step_on = programs.learn_set, require("neap.train.step").step_on
 
@@ -131,11 +132,11 @@ local function end_epoch(self, o, epoch, seconds, bar)
     seconds = seconds,
   })
   local shown = { loss = record.loss }
-  for _, name in ipairs(self.metric_names) do shown[name] = record[name] end
+  for _, name in ipairs(measured(self)) do shown[name] = record[name] end
   if o.valid then
     local valid = self:evaluate(o.valid)
     record.valid = { n = valid.n }
-    for _, name in ipairs { "loss", table.unpack(self.metric_names) } do
+    for _, name in ipairs { "loss", table.unpack(measured(self)) } do
       record.valid[name], record["valid_" .. name], shown["valid " .. name] = valid[name],
         valid[name], valid[name]
     end
@@ -261,17 +262,29 @@ end
 --- A limit may refuse the look at other data: its program is made first, so that no epoch is
 -- trained before that.
 local function prepare_valid(self, valid)
-  if valid == nil or self.input == nil then return end
+  if valid == nil or self.fields == nil then return end
   if self.micro == "fit" then fit_batch.limit(self) end
   if self.memory.total == nil and self.memory.budget == nil then return end
   local spec = valid:spec()
   attempt(self, nil, find_workspace(self), make_both, math.min(spec.batch, spec.n))
 end
 
+--- A model may not take the valid data's sizes: that is known before an epoch has gone.
+local function check_sizes(self, valid, refuse)
+  local fields = self.fields
+  learn_set(self, valid)
+  local spec = valid:spec()
+  local ok, err = pcall(programs.net_of, self, "eval", math.min(spec.batch, spec.n))
+  if not ok then refuse(type(err) == "table" and rawget(err, "message") or tostring(err)) end
+  self.fields = fields
+end
+
 --- What the data looks like is learnt first.
-local function begin_fit(self, set, o)
+-- @param refuse f(why) raises, where the valid data's examples have other sizes
+local function begin_fit(self, set, o, refuse)
   local spec = set:spec()
   learn_set(self, set)
+  if refuse and self.fields then check_sizes(self, o.valid, refuse) end
   self.batch = math.min(spec.batch, spec.n)
   self.most.train = math.max(self.most.train, self.batch)
   if #set == 0 then fail("fit: the data set has no batch") end
@@ -299,7 +312,7 @@ function Trainer:fit(set, given)
   check_open(self)
   check_set("fit", set)
   local o = fit_options:read(given, "fit")
-  check_valid(self, set, o.valid)
+  local refuse = check_valid(self, set, o.valid)
   local _ <close> = begin_once(self)
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again
@@ -307,7 +320,7 @@ function Trainer:fit(set, given)
   settle(self)
   local was, most = {}, copy(self.most)
   for _, key in ipairs(learnt) do was[key] = self[key] end
-  local ok, result = pcall(begin_fit, self, set, o)
+  local ok, result = pcall(begin_fit, self, set, o, refuse)
   if self.run_row then self.run_row:stop(not ok and result or nil) end
   if ok then return result end
   settle(self)

@@ -16,6 +16,7 @@ local checks = require "neap.train.checks"
 local core = require "neap.core"
 local memory_options = require "neap.memory.options"
 local nn = require "neap.nn"
+local objective = require "neap.nn.objective"
 local record = require "neap.inner.record"
 local programs = require "neap.train.programs"
 local state = require "neap.train.state"
@@ -26,18 +27,6 @@ require "neap.train.evaluate"
 require "neap.train.checkpoint"
 require "neap.train.fit"
 
---- A loss given as a function of (output, target), or of several outputs and the target, is a
--- module whose target looks like the data's.
-local function as_loss(loss)
-  if type(loss) ~= "function" then return loss end
-  return nn.module {
-    "Loss",
-    name = "loss",
-    init = function(self) self.f = loss end,
-    forward = function(self, ...) return self.f(...) end,
-  } {}
-end
-
 local trainer_options = record.declare("neap.trainer", {
   doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step
     runs one batch, t:evaluate measures.]],
@@ -47,17 +36,32 @@ local trainer_options = record.declare("neap.trainer", {
     "loss", "module|function",
     unset = "nn.CrossEntropyLoss()",
     says = "a loss such as nn.CrossEntropyLoss(), or a function of (output, target)",
-    doc = [[of the model's outputs and the target; a function gets nil for the target where the data
-      has no y]],
+    doc = [[of the model's outputs and the target. A function takes, behind the outputs, the fields
+      of the batch that its arguments are called after, f(y, t, lengths); the first argument of
+      another name is the target, nil where the data has no y]],
+  },
+  {
+    "losses", "table",
+    unset = "the loss alone",
+    says = "a list of losses { f, weight = }",
+    doc = [[several losses in the place of one: { f, weight = 1, name =, output = which of the
+      model's outputs it is of, target = "y" } each. Their sum, each times its weight, is the loss;
+      results have the value of each by its name, loss1, loss2, ..]],
+  },
+  {
+    "train", "names",
+    unset = "all that are trainable",
+    doc = [[globs of the parameters that this trainer trains, as m:freeze takes them: the others get
+      no gradient, and take no bytes for one]],
   },
   {
     "metrics", "string|table",
     unset = "none",
     says = [[a name, or a table { "accuracy", name =
       f(y, t) }]],
-    doc = [[the loss's own by name, or functions of the model's first output and the target that
-      give one number for a batch, the mean of its rows': they are combined over micro-batches and
-      over batches as means weighted by rows]],
+    doc = [[the loss's own by name, or functions of the model's first output and of the target or
+      other fields, as a loss takes them, that give one number for a batch, the mean of its rows':
+      they are combined over micro-batches and over batches as means weighted by rows]],
   },
   {
     "schedule", "function", unset = "the optimizer's rate", says = "a function of (step, lr)",
@@ -130,7 +134,9 @@ local function new(given)
   checks.metrics(o.metrics)
   local self = setmetatable({
     model = o.model,
-    loss = as_loss(o.loss) or nn.CrossEntropyLoss {},
+    goal = objective.of("neap.trainer", o.loss, o.losses)
+      or objective.of("neap.trainer", nn.CrossEntropyLoss {}),
+    params = o.train,
     optimizer = o.optimizer,
     schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {},
@@ -143,10 +149,10 @@ local function new(given)
     position = start_position(), memory = {}, known = {}, rate = core.tensor(0.0),
     micro = o.micro, most = { train = 0, eval = 0 },
   }, Trainer)
-  self.needs_no_target = type(o.loss) == "function" -- it is given nil where the data has no y
   self.metric_names = build.metric_names(self.metrics)
+  checks.terms(self.goal, self.metric_names)
   self.accumulate = checks.accumulate(o.accumulate)
-  self.reduces = checks.reduction(o, self.loss, self.accumulate)
+  self.reduces = checks.reduction(o, self.goal, self.accumulate)
   if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then

@@ -24,25 +24,27 @@ function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0
 
 --- How many labels a mean loss counts: all, but those that its cross entropy ignores, as its net
 -- says. Probabilities are all counted.
+-- @param goal objective, whose net has been made
 -- @return nil where each row counts as one
-local function counted(loss, y)
-  local counts = rawget(loss, "_mean_counts")
-  if not counts or not counts.alone or not y.dtype:find "^[iu]" then return nil end
-  return y:_count_not(counts.ignored)
+local function counted(goal, fields)
+  local counts = goal.counts
+  local labels = counts and counts.alone and fields[counts.field]
+  if not labels or not labels.dtype:find "^[iu]" then return nil end
+  return labels:_count_not(counts.ignored)
 end
 
 --- Raises for a mean whose share in the mean over a larger batch is not told by its rows or labels.
-local function check_shares(loss, y)
-  local counts = rawget(loss, "_mean_counts")
+local function check_shares(goal, fields)
+  local counts = goal.counts
   if not counts then return end
+  local labels = fields[counts.field]
   if counts.weighted then
     core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means \z
         over parts of a batch do not add up to "
       .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
   end
-  if counts.alone or not y.dtype:find "^[iu]" or y:_count_not(counts.ignored) == y:n_element() then
-    return
-  end
+  local is_counted = counts.alone or not labels.dtype:find "^[iu]"
+  if is_counted or labels:_count_not(counts.ignored) == labels:n_element() then return end
   core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and \z
         this batch has such labels: means over "
       .. "parts of a batch do not add up to its mean (hint: let it sum, and give the trainer \z
@@ -51,11 +53,11 @@ end
 
 --- How a loss makes one number of its rows: "mean" or "sum". What does not say it is refused:
 -- gradients of micro-batches can't be added without knowing.
--- @param loss module
--- @param stated what the trainer was told; nil: the loss's own field `reduces`
+-- @param own what the loss's own field `reduces` says
+-- @param stated what the trainer was told; nil: the loss's own
 -- @param who string|nil the option that must know it: "micro" (the default) or "accumulate"
-function micro.reduction(loss, stated, who)
-  local reduces = stated or loss.reduces
+function micro.reduction(own, stated, who)
+  local reduces = stated or own
   if reduces == "mean" or reduces == "sum" then return reduces end
   if reduces ~= nil then
     core.fail(("neap.trainer: reduces expects \"mean\" or \"sum\", got %s"):format(
@@ -68,18 +70,22 @@ end
 
 --- The parts of a batch: {program, n, weight}; weights add up to 1, but for a loss that sums, whose
 -- parts count whole. The last part may have fewer rows.
+-- @param goal objective
 -- @param reduces "mean" or "sum": how the loss makes one number of its rows
 -- @param batch as of neap.data.batch.read
 -- @param size integer rows of a micro-batch
 -- @param program_for f(n) -> the program of a micro-batch of n rows
-function micro.parts(loss, reduces, batch, size, program_for)
+function micro.parts(goal, reduces, batch, size, program_for)
   local rows, parts = batch.rows, {}
-  if reduces == "mean" then check_shares(loss, batch.y) end
-  local all = reduces == "mean" and counted(loss, batch.y)
+  if reduces == "mean" then check_shares(goal, batch.fields) end
+  local all = reduces == "mean" and counted(goal, batch.fields)
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
     local weight = reduces == "sum" and 1 or n / rows
-    if all then weight = all > 0 and counted(loss, batch.y:narrow(1, from, n)) / all or 0 end
+    if all then
+      local labels = batch.fields[goal.counts.field]:narrow(1, from, n)
+      weight = all > 0 and labels:_count_not(goal.counts.ignored) / all or 0
+    end
     parts[#parts + 1] = { program = program_for(n), n = n, weight = weight }
   end
   return parts
@@ -87,7 +93,7 @@ end
 
 --- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores.
 -- Its net has been made.
-function micro.count_of(loss, batch) return counted(loss, batch.y) or batch.rows end
+function micro.count_of(goal, batch) return counted(goal, batch.fields) or batch.rows end
 
 --- What holding a batch and joining it to those held takes, of a net that split_micro gave for the
 -- update (src/net/hold.c).
@@ -109,9 +115,7 @@ end
 -- @param after table {last = program of the update or of hold, join = program that comes before,
 --   kept =, added = shares}
 function micro.run(ws, batch, parts, after)
-  local feeds = { y = batch.y }
-  for name, t in pairs(batch.inputs) do feeds[name] = t end
-  core.run_micro(ws, feeds, parts, after.last, after.join, after.kept, after.added)
+  core.run_micro(ws, batch.fields, parts, after.last, after.join, after.kept, after.added)
 end
 
 return micro

@@ -1,10 +1,10 @@
 --- A trainer's nets and programs: what the data's look decides, a small table of programs by mode
 -- and rows, and their plans.
 --
--- `input` and `target` are what batches look like, known from the first one on. `programs` maps
--- "train 64", "micro 16", "eval 64" to { net, blobs, program, update }, and "update", "hold",
--- "join" to what follows micro-batches; `ranges` has the plan of the largest batch of a mode, in
--- whose bytes the smaller ones run.
+-- `fields` is what the batch at hand looks like, known from the first one on, and `largest` the
+-- largest sizes so far. `programs` maps mode, rows and sizes, "train 64 x(3,32,32) y()", to { net,
+-- blobs, program, update }, and "update", "hold", "join" to what follows micro-batches; `ranges` has
+-- the plan of the largest batch of a mode, in whose bytes those of fewer rows or smaller sizes run.
 --
 -- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all,
 -- and they are made anew.
@@ -28,45 +28,74 @@ local Trainer, copy, find_workspace, attempt = state.Trainer, state.copy, state.
 
 -- ---- the look of the data -----------------------------------------------------------------------
 
---- "x f32 (3,4)" of each input.
-local function look_of(inputs)
-  local parts = {}
-  for i, name in ipairs(options.keys(inputs)) do
-    local input = inputs[name]
-    parts[i] = ("%s%s (%s)"):format(
-      name == "x" and "" or name .. " ", input.dtype, table.concat(input, ","))
-  end
-  return table.concat(parts, ", ")
-end
-
 local function is_field(t)
   return op.is_tensor(t) or type(t) == "table" and type(t.shape) == "table"
 end
 
---- What the data looks like decides the inputs' shapes and dtypes, and the label's, once.
--- @param spec {x =, y =} of tensors or of {shape =, dtype =}, as a batch has them
-local function learn_spec(self, spec)
-  local function example(field) return table.move(field.shape, 2, #field.shape, 1, {}) end
-  local found, y = batches.apart(self.model, spec, is_field)
-  local inputs = {}
-  for name, field in pairs(found) do
-    inputs[name] = example(field)
-    inputs[name].dtype = field.dtype
+--- What fields look like: {name = {sizes of one example, dtype =}}.
+-- @param fields {name = tensor or {shape =, dtype =}}
+local function look_of(fields)
+  local look = {}
+  for name, field in pairs(fields) do
+    look[name] = table.move(field.shape, 2, #field.shape, 1, { dtype = field.dtype })
   end
-  batches.places(self.model, inputs)
-  local known = self.input
-  if known and look_of(known) ~= look_of(inputs) then
-    fail(("the data's examples are %s, the trainer's so far %s"):format(
-      look_of(inputs), look_of(known)))
-  end
-  local target = y and { shape = example(y), dtype = y.dtype } or nil
-  if target == nil and self.needs_no_target then target = false end
-  if known and (self.target == false) ~= (target == false) then
-    fail(target and "the data has a y, the trainer's so far had none"
-      or "the data has no y, the trainer's so far had one")
-  end
-  self.input, self.target = inputs, target
+  return look
 end
+
+--- A look as text: equal texts, equal sizes.
+local function text_of(look)
+  local parts = {}
+  for i, name in ipairs(options.keys(look)) do
+    parts[i] = ("%s(%s)"):format(name, table.concat(look[name], ","))
+  end
+  return table.concat(parts, " ")
+end
+
+--- The largest sizes of two looks of the same fields.
+local function largest(a, b)
+  local out = {}
+  for name, sizes in pairs(b) do
+    out[name] = { dtype = sizes.dtype }
+    for d, size in ipairs(sizes) do
+      out[name][d] = math.max(size, a and a[name] and a[name][d] or size)
+    end
+  end
+  return out
+end
+
+--- Whether the sizes of a look are at most those of another; what was planned before data were
+-- seen has no look.
+local function fits(look, most)
+  if look == nil or most == nil then return look == most end
+  for name, sizes in pairs(look) do
+    for d, size in ipairs(sizes) do
+      if size > most[name][d] then return false end
+    end
+  end
+  return true
+end
+
+--- The look of a batch is what nets are made for from here on. The first one decides which fields
+-- there are, and so does the first after a change of the model.
+-- @param fields as of look_of
+local function learn(self, fields)
+  local look = look_of(fields)
+  local is_new = self.model_version ~= rawget(self.model, "_version")
+  if self.fields == nil or is_new then
+    local _, _, others = batches.places(self.model, look)
+    local taken = self.goal:fields(self.metrics)
+    for _, name in ipairs(others) do
+      if not taken[name] then batches.fail_unread(self.model, name, taken) end
+    end
+  else
+    checks.fields(look, self.fields)
+  end
+  self.largest = largest(not is_new and self.largest or nil, look)
+  self.fields = look
+end
+
+--- The same of a data set's spec, or of an example.
+local function learn_spec(self, spec) learn(self, batches.apart(self.model, spec, is_field)) end
 
 --- What a data set that changes its batches by `map` gives is seen at its first batch.
 local function learn_set(self, set)
@@ -105,17 +134,18 @@ local function learn_reduction(self, reduces, op)
 end
 
 --- The net of a batch of n rows, in a mode: "train" (one program a step), "micro" (gradients
--- accumulated) or "eval"; without modules by their paths.
+-- accumulated) or "eval"; without modules by their paths. `fields` is another look than that of
+-- the batch at hand.
 -- @return net, blobs, the update's net of a micro net
-local function net_of(self, mode, n, without)
+local function net_of(self, mode, n, without, fields)
   local train = mode ~= "eval"
   local net, blobs, record = self.model:net {
     batch = n,
     train = train,
-    loss = self.loss,
+    losses = self.goal,
+    params = train and self.params or nil,
     optimizer = train and self.optimizer or nil,
-    input = self.input,
-    target = self.target,
+    fields = fields or self.fields,
     metrics = self.metrics,
     keep = train and self.keep or nil,
     name = self.name,
@@ -189,23 +219,51 @@ local function reserve_of(self, n, rows)
 end
 
 --- A mode's net of n rows with its memory options: what a program is made of.
-local function parts_of(self, mode, n)
-  local net, blobs, update = net_of(self, mode, n)
+local function parts_of(self, mode, n, fields)
+  local net, blobs, update = net_of(self, mode, n, nil, fields)
   local memory = memory_of(self, mode, update)
-  return { batch = n, net = net, blobs = blobs, update = update, memory = memory }
+  return {
+    batch = n,
+    fields = fields or self.fields,
+    net = net,
+    blobs = blobs,
+    update = update,
+    memory = memory,
+  }
+end
+
+--- The same at the largest sizes known so far; a model that can't have them all at once (images
+-- wide or high) has those of the batch at hand.
+local function largest_parts(self, mode, n)
+  if self.fields == nil or text_of(self.largest) == text_of(self.fields) then
+    return parts_of(self, mode, n)
+  end
+  local ok, parts = pcall(parts_of, self, mode, n, self.largest)
+  return ok and parts or parts_of(self, mode, n)
 end
 
 --- A range of a mode's batches, planned for the largest known so far, n rows at least.
 local function new_range(self, mode, n)
-  local range = parts_of(self, mode, math.max(n, self.most[mode] or 0))
+  local range = largest_parts(self, mode, math.max(n, self.most[mode] or 0))
   range.plans = require("neap").range(range.net, range.memory)
   return range
+end
+
+--- Whether a range has room for n rows of the batch at hand.
+local function has_room(self, range, n)
+  return range.batch >= n and fits(self.fields, range.fields)
+end
+
+--- Whether a range's own net is that of n rows of the batch at hand.
+local function is_exact(self, range, n)
+  local is_same = text_of(range.fields or {}) == text_of(self.fields or {})
+  return range.batch == n and is_same
 end
 
 --- The one that programs are made within. A larger batch that comes later makes it anew.
 local function range_for(self, mode, n)
   local range = self.ranges[mode]
-  if range == nil or range.batch < n then
+  if range == nil or not has_room(self, range, n) then
     range = new_range(self, mode, n)
     self.ranges[mode] = range
   end
@@ -220,11 +278,11 @@ local function plan_of(self, mode, n)
     local parts = parts_of(self, mode, n)
     return parts.net:plan(parts.memory), parts.update
   end
-  local range = own and own.batch >= n and own or new_range(self, mode, n)
+  local range = own and has_room(self, own, n) and own or new_range(self, mode, n)
   local _ <close> = setmetatable({}, { __close = function()
     if range ~= own then range.plans:close() end
   end })
-  local parts = range.batch == n and range or parts_of(self, mode, n)
+  local parts = is_exact(self, range, n) and range or parts_of(self, mode, n)
   return parts.net:_plan(parts.memory, range.plans), parts.update
 end
 
@@ -248,7 +306,7 @@ local function with_run(self, memory) return copy(memory, { _run = run_of(self) 
 local function make_program(self, n, mode)
   local range = has_range(self.memory) and range_for(self, mode, n)
   -- the largest batch's net is there already, and so is its plan
-  local parts = range and range.batch == n and range or parts_of(self, mode, n)
+  local parts = range and is_exact(self, range, n) and range or parts_of(self, mode, n)
   local net, memory = parts.net, mode == "eval" and parts.memory or with_run(self, parts.memory)
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
@@ -291,7 +349,7 @@ end
 -- (freeze, tie ..) makes them anew.
 local function program_for(self, n, mode)
   if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
-  local key = mode .. " " .. n
+  local key = mode .. " " .. n .. " " .. text_of(self.fields or {})
   local entry = self.programs[key]
   if entry == nil then
     entry = told(self, mode, n, refusal.around_model, function(rows)
@@ -390,7 +448,7 @@ function Trainer:program(batch)
     fail("the batch size is not known yet: fit or step first, or give it: t:program(64)")
   end
   checks.most(self, "trainer:program, :plan and :run", batch)
-  if not (self.input or build.known_input(self.model)) then
+  if not (self.fields or build.known_input(self.model)) then
     fail("the input's shape is not known yet: give input = {..} to the model")
   end
   return attempt(self, "program " .. batch, find_workspace(self), program_of, batch)
@@ -415,7 +473,7 @@ local function forecast(self, rows, example)
   rows = rows or self.batch
   if not rows then fail("the batch size is not known yet: t:forecast(64)") end
   checks.most(self, "trainer:forecast", rows)
-  if not self.input and example then learn_spec(self, example) end
+  if not self.fields and example then learn_spec(self, example) end
   local bytes, arena = {}, 0
   local function add(plan, names)
     arena = math.max(arena, plan.arena_bytes)
@@ -468,8 +526,8 @@ function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast
 function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
 
 return {
-  learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs, net_of = net_of,
-  is_split = is_split, program_for = program_for, drop_held = drop_held, update_for = update_for,
+  learn = learn, learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs,
+  net_of = net_of, is_split = is_split, program_for = program_for, drop_held = drop_held, update_for = update_for,
   micro_rows = micro_rows, program_of = program_of, reserve_of = reserve_of,
   has_range = has_range,
 }

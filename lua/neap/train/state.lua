@@ -40,9 +40,15 @@ local function start_position()
   }
 end
 
+--- Names of what is measured beside the loss: metrics, and the values of several losses.
+local function measured(self)
+  local names = table.move(self.metric_names, 1, #self.metric_names, 1, {})
+  return table.move(self.goal:names(), 1, #self.goal:names(), #names + 1, names)
+end
+
 local function read_metrics(self, blobs)
   local values = { loss = self.ws:view(blobs.loss.name):item() }
-  for _, name in ipairs(self.metric_names) do
+  for _, name in ipairs(measured(self)) do
     values[name] = self.ws:view(blobs[name].name):item()
   end
   return values
@@ -51,7 +57,11 @@ end
 --- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else
 -- as its net does.
 local function is_sum(self, name)
-  return name == "loss" and (self.reduces or self.net_reduces) == "sum"
+  if (self.reduces or self.net_reduces) ~= "sum" then return false end
+  for _, term in ipairs(self.goal:names()) do
+    if term == name then return true end
+  end
+  return name == "loss"
 end
 
 --- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a
@@ -144,7 +154,7 @@ end
 
 --- What data has taught the trainer.
 local learnt = {
-  "input", "target", "batch", "micro_fit", "model_version", "position", "net_reduces",
+  "fields", "largest", "batch", "micro_fit", "model_version", "position", "net_reduces",
 }
 
 --- What the trainer's total allows is all that its workspace holds, whichever of its programs or
@@ -187,8 +197,8 @@ local function attempt(self, known, ws, f, ...)
     self.programs, self.ranges, self.most = programs, ranges, most
     for _, key in ipairs(learnt) do self[key] = was[key] end
   end
-  local fed = { "y", "lr" }
-  for name in pairs(self.input or { x = true }) do fed[#fed + 1] = name end
+  local fed = { "lr" }
+  for name in pairs(self.fields or { x = true, y = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()
     -- what can't be settled has happened all the same: only its metrics can't be read
@@ -210,7 +220,7 @@ end
 
 return {
   Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics,
-  add_values = add_values, means = means, settle = settle, skip = skip,
+  measured = measured, add_values = add_values, means = means, settle = settle, skip = skip,
   limit_total = limit_total, find_workspace = find_workspace,
   check_open = check_open, learnt = learnt, attempt = attempt,
 }

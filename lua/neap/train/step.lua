@@ -16,17 +16,14 @@ local programs = require "neap.train.programs"
 local state = require "neap.train.state"
 local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt,
   state.settle, state.find_workspace
-local program_for, update_for, micro_rows, is_split, learn_spec = programs.program_for,
-  programs.update_for, programs.micro_rows, programs.is_split, programs.learn_spec
-local check_target, check_inputs, check_most, skip = checks.target, checks.inputs, checks.most,
-  state.skip
+local program_for, update_for, micro_rows, is_split, learn = programs.program_for,
+  programs.update_for, programs.micro_rows, programs.is_split, programs.learn
+local check_most, skip = checks.most, state.skip
 
 -- ---- what goes in -------------------------------------------------------------------------------
 
 local function feed(self, batch)
-  check_target(self, batch)
-  for name in pairs(self.input) do self.ws:feed(name, batch.inputs[name]) end
-  if batch.y ~= nil then self.ws:feed("y", batch.y) end
+  for name, t in pairs(batch.fields) do self.ws:feed(name, t) end
 end
 
 --- Raises unless lr is a rate that an update can take.
@@ -54,8 +51,6 @@ local function feed_rate(self)
   self.ws:feed("lr", self.rate)
   return lr
 end
-
-local function as_spec(batch) return copy(batch.inputs, { y = batch.y }) end
 
 -- ---- losses that are not finite -----------------------------------------------------------------
 
@@ -135,7 +130,7 @@ local function run_whole(self, batch, rows)
     entry = entry,
     blobs = entry.blobs,
     rows = rows,
-    counted = micro.count_of(self.loss, batch),
+    counted = micro.count_of(self.goal, batch),
   }
   return pcall(entry.program.run, entry.program)
 end
@@ -145,11 +140,10 @@ local function run_micro(self, batch, rows, last)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
-  check_target(self, batch)
-  local parts = micro.parts(self.loss, self.reduces, batch, size, function(n)
+  local parts = micro.parts(self.goal, self.reduces, batch, size, function(n)
     return program_for(self, n, "micro").program
   end)
-  local count = micro.count_of(self.loss, batch)
+  local count = micro.count_of(self.goal, batch)
   local after, updates = after_batch(self, update, count, rows, last)
   if is_passed(self, count, updates) then return pass(self, update, after, updates, rows) end
   self.position.pending = {
@@ -173,11 +167,8 @@ local function record_step(self, values, result)
 end
 
 local function step(self, batch, last)
-  -- another head may have other targets
-  local is_new = self.model_version ~= rawget(self.model, "_version")
-  if not self.input or is_new then learn_spec(self, as_spec(batch)) end
-  check_inputs(self, batch)
-  rawset(self.model, "_seen", self.input)
+  learn(self, batch.fields)
+  rawset(self.model, "_seen", batches.inputs(self.model, self.fields))
   local rows = batch.rows
   self.batch = self.batch or rows
   local lr = feed_rate(self)
@@ -209,13 +200,18 @@ end
 local function step_on(self, batch, last)
   local read = batches.read(self.model, batch)
   check_most(self, "trainer:step", read.rows)
-  return attempt(self, "step " .. read.rows, find_workspace(self), step, read, last)
+  local known = { "step", read.rows }
+  for i, name in ipairs(options.keys(read.fields)) do
+    known[2 + i] = table.concat(read.fields[name].shape, ",")
+  end
+  return attempt(self, table.concat(known, " "), find_workspace(self), step, read, last)
 end
 
---- One step on one batch {x =, y =}: tensors of n rows. A model of several inputs takes them by the
--- names of forward's arguments, {image =, text =, y =}, by number, {x1 =, x2 =, y =}, or as a list,
--- {x = {a, b}, y =}. What is wrong with the data raises, and changes nothing. With `accumulate` not
--- every batch is followed by an update: `step` counts updates, `updated` tells whether this batch
+--- One step on one batch {x =, y =}: tensors of n rows. Fields of other names are taken by
+-- arguments of forward and of losses, {ids =, lengths =, y =}; several inputs also go by number,
+-- {x1 =, x2 =, y =}, or as a list, {x = {a, b}, y =}. The sizes of examples may change from batch
+-- to batch: each has a program of its own, in the bytes of the largest. What is wrong with the data
+-- raises, and changes nothing. With `accumulate` not every batch is followed by an update: `step` counts updates, `updated` tells whether this batch
 -- was, `accumulated` how many examples are held for the next one.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped,
 --   updated, accumulated}
@@ -260,4 +256,4 @@ function Trainer:update()
   return attempt(self, nil, find_workspace(self), update_held)
 end
 
-return { feed = feed, as_spec = as_spec, step_on = step_on }
+return { feed = feed, step_on = step_on }
