@@ -42,6 +42,7 @@ local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { f
   ["neap.data.text"] = { path = text_file, length = 4 }, ["neap.data.chars"] = { path = text_file },
   ["neap.data.csv"] = { path = table_file },
   ["neap.data.tensors"] = { x = neap.rand(6, 4) },
+  ["neap.data.sequences"] = { ids = { { 1 }, { 1, 2, 3 }, { 4, 5 }, { 6 } } },
   ["neap.data.from"] = { n = 6, x = { 2 }, get = function(i, slot) slot.x:fill_(i) end },
   ["neap.init.constant"] = { value = 2 },
   ["optim.warmup"] = { steps = 10 }, ["optim.cosine"] = { steps = 10, warmup = 1 },
@@ -246,6 +247,10 @@ local calls = {
     local f = assert(neap.import(tensors_file, o))
     return f and tostring(neap.memory().held - held < 40)
   end,
+  ["neap.data.pad"] = function(o)
+    local t = neap.data.pad({ { 1, 2 }, { 3 } }, o)
+    return t.dtype .. t:hash() .. table.concat(t.shape, ",")
+  end,
   ["neap.with"] = function(o)
     return neap.with(o, function() return neap.rand(3):hash() .. neap.threads() end)
   end,
@@ -361,6 +366,9 @@ local other = {
   ["neap.data.tensors.x"] = neap.rand(7, 4), ["neap.data.tensors.y"] = neap.rand(6, 1),
   ["neap.data.from.get"] = function(_, slot) slot.x:fill_(0.5) end,
   ["neap.data.from.x"] = { 3 }, ["neap.data.from.y"] = { dtype = "i64" },
+  ["neap.data.sequences.pad"] = 3, ["neap.data.sequences.bucket"] = { 2, 5 },
+  ["neap.data.sequences.lengths"] = false, ["neap.data.pad.dtype"] = "f32",
+  ["neap.data.pad.length"] = 5,
   ["neap.data.csv.y"] = 1, ["neap.data.csv.x"] = { 1 }, ["neap.data.csv.header"] = true,
   ["neap.data.csv.separator"] = ";", ["neap.data.csv.dtype"] = "f32",
   ["neap.data.csv.path"] = written("other.csv", "1;2\n3;4\n"),
@@ -572,7 +580,7 @@ local unseen = {
   ["neap.memonger.optimize_net.algo"] = true,
   ["ws:run_steps.run_every_ms"] = true, ["neap.memonger.optimize_net.most_steps"] = true,
 }
-for _, kind in ipairs { "tensors", "csv", "text", "chars", "from" } do
+for _, kind in ipairs { "tensors", "csv", "text", "chars", "from", "sequences" } do
   unseen["neap.data." .. kind .. ".seed"] = true -- where nothing is drawn
   unseen["neap.data." .. kind .. ".last"] = true -- where the last batch is whole
   unseen["neap.data." .. kind .. ".map"] = true

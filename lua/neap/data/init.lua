@@ -9,7 +9,7 @@ local missing = require "neap.inner.missing"
 local set = require "neap.data.set"
 local data = { find = set.find, folders = set.folders }
 
-for _, part in ipairs { "images", "text", "csv", "rows" } do
+for _, part in ipairs { "images", "text", "csv", "rows", "sequences" } do
   for name, source in pairs(require("neap.data." .. part)) do data[name] = source end
 end
 

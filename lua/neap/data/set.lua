@@ -140,6 +140,8 @@ end
 
 --- Batches of one epoch.
 function Data:__len()
+  local own = rawget(self, "n_batch") -- where batches are not cut from one list
+  if own then return own end
   return self.last == "drop" and #self.rows // self.batch
     or (#self.rows + self.batch - 1) // self.batch
 end

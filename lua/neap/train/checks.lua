@@ -212,7 +212,8 @@ local function check_valid(self, set, valid)
 end
 
 return {
-  metrics = check_metrics, terms = check_terms, accumulate = read_accumulate, reduction = check_reduction,
+  metrics = check_metrics, terms = check_terms, accumulate = read_accumulate,
+  reduction = check_reduction,
   most = check_most, set = check_set, fields = check_fields,
   checkpoint = take_checkpoint, valid = check_valid,
 }

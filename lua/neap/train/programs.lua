@@ -3,8 +3,9 @@
 --
 -- `fields` is what the batch at hand looks like, known from the first one on, and `largest` the
 -- largest sizes so far. `programs` maps mode, rows and sizes, "train 64 x(3,32,32) y()", to { net,
--- blobs, program, update }, and "update", "hold", "join" to what follows micro-batches; `ranges` has
--- the plan of the largest batch of a mode, in whose bytes those of fewer rows or smaller sizes run.
+-- blobs, program, update }, and "update", "hold", "join" to what follows micro-batches; `ranges`
+-- has the plan of the largest batch of a mode, in whose bytes those of fewer rows or smaller sizes
+-- run.
 --
 -- INVARIANT: programs are of the model as it is: a change of it (freeze, tie ..) closes them all,
 -- and they are made anew.
@@ -75,6 +76,24 @@ local function fits(look, most)
   return true
 end
 
+--- What a net can't be made of was no trouble before, where the sizes were others: err with that in
+-- its message.
+local function with_sizes(self, err)
+  local before, words = self.fields_before, nil
+  for _, name in ipairs(options.keys(before or {})) do
+    local got, was = table.concat(self.fields[name] or {}, ","), table.concat(before[name], ",")
+    if got ~= was then
+      words = ("a batch's %s has examples of shape (%s), the trainer's so far (%s)"):format(
+        name, got, was)
+    end
+  end
+  if words == nil then return err end
+  if type(err) == "string" then return err .. "; " .. words end
+  local is_shape = type(err) == "table" and rawget(err, "code") == "shape"
+  if is_shape then err.message = err.message .. "; " .. words end
+  return err
+end
+
 --- The look of a batch is what nets are made for from here on. The first one decides which fields
 -- there are, and so does the first after a change of the model.
 -- @param fields as of look_of
@@ -90,6 +109,7 @@ local function learn(self, fields)
   else
     checks.fields(look, self.fields)
   end
+  self.fields_before = not is_new and self.fields or nil
   self.largest = largest(not is_new and self.largest or nil, look)
   self.fields = look
 end
@@ -362,7 +382,7 @@ local function program_for(self, n, mode)
         local run = run_of(self)
         if run then run:stop(made) end
       end
-      error(made, 0)
+      error(with_sizes(self, made), 0)
     end)
     self.programs[key] = entry
     -- layers learn their widths while the first net is built
@@ -527,7 +547,8 @@ function Trainer:run(batch) return require("neap.plan").run(self:program(batch))
 
 return {
   learn = learn, learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs,
-  net_of = net_of, is_split = is_split, program_for = program_for, drop_held = drop_held, update_for = update_for,
-  micro_rows = micro_rows, program_of = program_of, reserve_of = reserve_of,
+  net_of = net_of, is_split = is_split, program_for = program_for, drop_held = drop_held,
+  update_for = update_for, micro_rows = micro_rows, program_of = program_of,
+  reserve_of = reserve_of,
   has_range = has_range,
 }

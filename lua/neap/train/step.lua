@@ -211,8 +211,9 @@ end
 -- arguments of forward and of losses, {ids =, lengths =, y =}; several inputs also go by number,
 -- {x1 =, x2 =, y =}, or as a list, {x = {a, b}, y =}. The sizes of examples may change from batch
 -- to batch: each has a program of its own, in the bytes of the largest. What is wrong with the data
--- raises, and changes nothing. With `accumulate` not every batch is followed by an update: `step` counts updates, `updated` tells whether this batch
--- was, `accumulated` how many examples are held for the next one.
+-- raises, and changes nothing. With `accumulate` not every batch is followed by an update: `step`
+-- counts updates, `updated` tells whether this batch was, `accumulated` how many examples are held
+-- for the next one.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped,
 --   updated, accumulated}
 function Trainer:step(batch) return step_on(self, batch, false) end
