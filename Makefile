@@ -21,11 +21,11 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
-PKGS := lua5.4 sqlite3 zlib jansson libpng
+PKGS := lua5.4 sqlite3 zlib jansson libpng libprotobuf-c
 OPENMP := -fopenmp
 CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC $(OPENMP) -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
-LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng 2>/dev/null) -lopenblas -lm -lpthread
+LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng libprotobuf-c 2>/dev/null) -lopenblas -lm -lpthread
 # What engines need, each in a file of its own: ENGINE_CFLAGS, ENGINE_LIBS, ENGINE_PACKAGES (of Debian), and ENGINE_LEFT_OUT,
 # sources that this build does without.
 comma := ,
@@ -41,6 +41,8 @@ LUA_LIBS := $(shell pkg-config --libs lua5.4 2>/dev/null)
 # The engine is every room but the binding.
 SRC := $(filter-out $(ENGINE_LEFT_OUT),$(wildcard src/*/*.c src/*/*/*.c))
 OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
+ONNX_OBJ := $(BUILD)/import/onnx.pb-c.o
+OBJ += $(ONNX_OBJ)
 ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
 EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
@@ -78,6 +80,17 @@ $(BUILD)/embedded.h: $(EMBEDDED) $(BUILD)/embedded.list scripts/tools/embed
 
 $(BUILD)/ops/registry.o: $(BUILD)/op_list.h
 $(BUILD)/lua/module.o $(BUILD)/store/embedded.o $(BUILD)/base/embedded.o: $(BUILD)/embedded.h
+
+# ONNX's own schema, as libonnx-dev installs it, in C; its types are in the headers that readers of it include.
+ONNX_PROTO := $(firstword $(wildcard /usr/include/onnx/onnx-ml.proto /usr/include/onnx/onnx.proto /usr/local/include/onnx/onnx.proto))
+$(BUILD)/import/onnx.pb-c.c: $(ONNX_PROTO)
+	@mkdir -p $(@D)
+	@cp $(ONNX_PROTO) $(@D)/onnx.proto
+	@protoc-c --proto_path=$(@D) --c_out=$(@D) onnx.proto
+$(ONNX_OBJ): $(BUILD)/import/onnx.pb-c.c $(BUILD)/flags
+	@$(CC) $(filter-out $(WARN),$(CFLAGS)) -c $< -o $@
+$(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/import/*.c)): $(BUILD)/import/onnx.pb-c.c
+$(BUILD)/import/%.o: CFLAGS += -I$(BUILD)/import
 
 # Where speed is a matter of products and their sums alone, a multiply and an add are one instruction on processors that have it.
 $(BUILD)/math/panels.o $(BUILD)/ops/lstm.o: CONTRACT := -ffp-contract=fast

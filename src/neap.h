@@ -515,6 +515,10 @@ NEAP_API void neap_session_free(neap_session *session); /* records first */
 
 #include "neap/memonger.h"
 
+/* ---- files of other programs ----------------------------------------------------------------- */
+
+#include "neap/onnx.h"
+
 /* ---- layer by layer: the memory of a chain of layers ----------------------------------------- */
 
 #include "neap/chain.h"

@@ -10,4 +10,9 @@
  * them back when it needs memory, but for pages of NEAP_IO_MAP_WRITE that have been written. */
 int64_t neap_io_mapped_bytes(void);
 
+/* A whole file as bytes that are read when they are touched, and are not to be written; the caller
+ * releases *out, which is NULL for an empty file. */
+neap_status neap_io_map_file(const char *path, neap_storage **out, int64_t *n_bytes,
+                             neap_error *error);
+
 #endif

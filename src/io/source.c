@@ -149,6 +149,17 @@ neap_status neap_io_source_storage(const neap_io_source *source, int64_t offset,
   return status;
 }
 
+neap_status neap_io_map_file(const char *path, neap_storage **out, int64_t *n_bytes,
+                             neap_error *error) {
+  neap_io_source source;
+  *out = NULL;
+  NEAP_TRY(neap_io_source_open(&source, path, NEAP_IO_MAP_READ, error));
+  *n_bytes = source.n_bytes;
+  if (source.memory != NULL) *out = neap_storage_retain(source.memory);
+  neap_io_source_fini(&source);
+  return NEAP_OK;
+}
+
 /* One read of the size the file has when it is opened. */
 neap_status neap_io_read_text(const char *path, neap_io_bytes *out, neap_error *error) {
   neap_io_source source;

@@ -175,6 +175,7 @@ void neap_lua_open_rows(lua_State *L);
   X(LIVE, live, "neap.live", "list of workspaces")            \
   X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
   X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
+  X(ONNX, onnx, "neap.onnx_file", "ONNX file")                \
   X(CURSOR, cursor, "neap.cursor", "cursor")                  \
   X(BLOCK, block, "neap.block", "block")                      \
   X(FUNCTION, function, "neap.function", "function")
@@ -376,6 +377,7 @@ void neap_lua_open_count(lua_State *L);
 void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
 void neap_lua_open_memonger(lua_State *L);
+void neap_lua_open_onnx(lua_State *L);
 
 /* ---- the module (module.c) ------------------------------------------------------------------- */
 

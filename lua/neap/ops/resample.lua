@@ -63,8 +63,7 @@ local kernel = {
 }
 
 --- The positions that make each of m new ones, tap by tap, and their weights: two lists of lists.
-local function taps_of(o, n, m, s)
-  local at = coordinate[o.coordinates]
+local function taps_of(o, n, m, s, at)
   local reach, weigh = table.unpack(kernel[o.mode])
   -- Of what shrinks, with antialias, the kernel gets as much wider.
   local wide = o.antialias and math.max(s, 1) or 1
@@ -91,16 +90,19 @@ local function taps_of(o, n, m, s)
 end
 
 --- x with m positions along dimension d.
-local function resized(o, x, d, m, s)
+-- @param o mode, rounding, cubic_a, exclude_outside and antialias of Resize
+-- @tparam number s the step from one position to the next
+-- @tparam function at (i, n, m, s) -> where in n positions number i of m lies, from 0
+local function resized(o, x, d, m, s, at)
   local n = x.shape[d]
   if o.mode == "nearest" then
-    local at, round = coordinate[o.coordinates], rounding[o.rounding]
+    local round = rounding[o.rounding]
     local positions = kit.list("Resize", x, m, "i64", function(i)
       return math.max(0, math.min(n - 1, round(at(i, n, m, s))))
     end)
     return x:gather(positions, { axis = d })
   end
-  local positions, weights = taps_of(o, n, m, s)
+  local positions, weights = taps_of(o, n, m, s, at)
   local sizes, y = {}, nil
   for k = 1, #x.shape do sizes[k] = k == d and m or 1 end
   for k = 1, #positions do
@@ -147,7 +149,9 @@ compose.define { "Resize",
         fail(("Resize: dimension %d of %d can't become %s"):format(d + 2, n, tostring(m)))
       end
       local s = scales and 1 / scales[d] or n / m
-      if n ~= m or s ~= 1 then x = resized(o, x, d + 2, m, s) end
+      if n ~= m or s ~= 1 then
+        x = resized(o, x, d + 2, m, s, coordinate[o.coordinates])
+      end
     end
     return x
   end }
@@ -353,3 +357,5 @@ compose.define { "GridSample",
     end
     return y:reshape(n, c, rows, columns)
   end }
+
+return { resized = resized, coordinate = coordinate }

@@ -1,0 +1,318 @@
+--- ONNX's control flow: what is known when the net is built is decided then, the rest is an If or a
+-- loop of the net; sequences and optionals are resolved while it is built.
+-- @module neap.onnx.control
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local op_module = require "neap.op"
+local F = kit.F
+
+--- Loops whose number of turns is known are written out up to so many.
+local MOST_WRITTEN = 1024
+
+local function value(x, elem) return { x = x, elem = elem or kit.elem_of[x.dtype] } end
+
+local function graph_of(n, name)
+  return n:graph(name) or n:fail("attribute \"%s\" is missing", name)
+end
+
+--- A condition as true or false; nil where only a run can tell.
+local function decided(v)
+  if not kit.is_known(v.x) then return nil end
+  local on = kit.reshape(v.x, { -1 }):totable()[1]
+  return on == true or on ~= 0 and on ~= false
+end
+
+--- The operands of a subgraph's results, in the net that is being built.
+local function operands(state, values)
+  return kit.map(values, function(v)
+    local x = state:operand(v)
+    return op_module.is_tensor(x) and state.net:const(x) or x
+  end)
+end
+
+--- Within f, which builds a branch or body, the state's net is the inner one.
+local function within(state, net, f)
+  local outer = state.net
+  local _ <close> = setmetatable({}, { __close = function() state.net = outer end })
+  state.net = net
+  return f()
+end
+
+local function choose(n)
+  local state, on = n.state, decided(n.inputs[1])
+  if on ~= nil then
+    return table.unpack(state:run_subgraph(graph_of(n, on and "then_branch" or "else_branch"),
+      n.env, {}))
+  end
+  local elems
+  local function branch(name)
+    return function(net)
+      return within(state, net, function()
+        local values = state:run_subgraph(graph_of(n, name), n.env, {})
+        elems = kit.map(values, function(v) return v.elem end)
+        local results = operands(state, values)
+        for i, x in ipairs(results) do results[i] = F.Copy(x) end
+        return table.unpack(results)
+      end)
+    end
+  end
+  local cond = kit.reshape(kit.cast(state:operand(n.inputs[1]), "bool"), {})
+  local results = table.pack(state.net:If(cond, branch "then_branch", branch "else_branch"))
+  for i = 1, results.n do
+    results[i] = { x = results[i], elem = elems[i], from = n.inputs }
+  end
+  return table.unpack(results, 1, results.n)
+end
+
+--- The loop turn by turn, as long as its condition is known.
+local function written_out(n, body, trip, states)
+  local state, on = n.state, not n:given(2) or decided(n.inputs[2])
+  local n_state, rows, turn = #states, {}, 0
+  while on and turn < trip do
+    if turn >= MOST_WRITTEN then n:fail("more than %d turns of a loop", MOST_WRITTEN) end
+    local inputs = { value(core.tensor(turn, "i64")), value(core.tensor(true, "bool")) }
+    table.move(states, 1, n_state, 3, inputs)
+    local results = state:run_subgraph(body, n.env, inputs)
+    on = decided(results[1])
+    if on == nil then return nil end
+    states = table.move(results, 2, n_state + 1, 1, {})
+    for k = n_state + 2, #results do
+      rows[k - n_state - 1] = rows[k - n_state - 1] or {}
+      table.insert(rows[k - n_state - 1], results[k])
+    end
+    turn = turn + 1
+  end
+  local out = kit.copy(states)
+  for k = 1, #body.outputs - 1 - n_state do
+    local list = rows[k] or n:fail "no turn of a loop, whose stacked outputs have no shape then"
+    local xs = kit.map(list, function(v)
+      local x = state:operand(v)
+      return kit.unsqueeze(x, { 1 })
+    end)
+    out[#out + 1] = value(kit.concat(xs, 1), list[1].elem)
+    if not kit.is_known(out[#out].x) then out[#out].from = n.inputs end
+  end
+  return table.unpack(out)
+end
+
+--- A loop of the net: the states are blobs, and what it stacks needs a number of turns.
+local function in_net(n, body, trip, states)
+  local state = n.state
+  local n_stacked = #body.outputs - 1 - #states
+  -- What is stacked is as long as there are turns.
+  if n_stacked > 0 then
+    n:known(1)
+    n:known(2)
+    n:fail "stacked outputs of a loop whose end only a run can tell"
+  end
+  local elems = kit.map(states, function(v) return v.elem end)
+  local init = operands(state, states)
+  local cond = n:given(2) and kit.reshape(kit.cast(operands(state, { n.inputs[2] })[1], "bool"), {})
+  local results = table.pack(state.net:Loop { trip = trip, cond = cond or nil, init = init,
+    body = function(net, i, ...)
+      local inputs = { value(i), value(core.tensor(true, "bool")) }
+      for k, x in ipairs { ... } do inputs[k + 2] = value(x, elems[k]) end
+      return within(state, net, function()
+        local xs = operands(state, state:run_subgraph(body, n.env, inputs))
+        xs[1] = kit.reshape(xs[1], {})
+        for k, x in ipairs(xs) do xs[k] = F.Copy(x) end
+        return table.unpack(xs)
+      end)
+    end })
+  local out = {}
+  for i = 1, #states do out[i] = { x = results[i], elem = elems[i], from = n.inputs } end
+  return table.unpack(out)
+end
+
+local function loop(n)
+  local body, states = graph_of(n, "body"), {}
+  for i = 3, #n.row.inputs do states[i - 2] = n.inputs[i] end
+  local trip, known = math.huge, true
+  if n:given(1) then
+    known = kit.is_known(n.inputs[1].x)
+    trip = known and n:scalar(1) or n.state:operand(n.inputs[1])
+  end
+  if known and (not n:given(2) or decided(n.inputs[2]) ~= nil) then
+    local results = table.pack(written_out(n, body, trip, states))
+    if results.n > 0 and results[1] ~= nil or #body.outputs == 1 then
+      return table.unpack(results, 1, results.n)
+    end
+  end
+  return in_net(n, body, trip ~= math.huge and trip or nil, states)
+end
+
+--- Scan, row by row of its sequences. Up to opset 8 there is a batch in front.
+local function scan(n)
+  local state, body = n.state, graph_of(n, "body")
+  local n_seq, first = n:int "num_scan_inputs", 1
+  local batched = n.version < 9
+  if batched then first = 2 end
+  local n_state = #n.row.inputs - n_seq - first + 1
+  local n_out = #body.outputs - n_state
+  local function axis_of(name, i, rank)
+    local list = n:ints(name)
+    return n:axis(list and list[i] or 0, rank)
+  end
+  local function back(name, i)
+    local list = n:ints(name) or n:ints "directions"
+    return list ~= nil and list[i] == 1
+  end
+
+  local function run(states, sequences)
+    local rows, length = {}, nil
+    for i = 1, n_out do rows[i] = {} end
+    for i, v in ipairs(sequences) do
+      local x = state:operand(v)
+      local d = axis_of("scan_input_axes", i, #x.shape)
+      length = x.shape[d]
+      if length > MOST_WRITTEN then n:fail("more than %d turns of a scan", MOST_WRITTEN) end
+      sequences[i] = { x = x, d = d, elem = v.elem, back = back("scan_input_directions", i) }
+    end
+    for t = 1, length do
+      local inputs = kit.copy(states)
+      for i, s in ipairs(sequences) do
+        local at = s.back and length + 1 - t or t
+        local row = F.Squeeze(kit.part(s.x, s.d, at, 1), { axes = { s.d } })
+        local v = value(row, s.elem)
+        v.from = not kit.is_known(row) and n.inputs or nil
+        inputs[n_state + i] = v
+      end
+      local results = state:run_subgraph(body, n.env, inputs)
+      states = table.move(results, 1, n_state, 1, {})
+      for i = 1, n_out do
+        table.insert(rows[i], back("scan_output_directions", i) and 1 or #rows[i] + 1,
+          results[n_state + i])
+      end
+    end
+    local out = kit.copy(states)
+    for i = 1, n_out do
+      local d
+      local xs = kit.map(rows[i], function(v)
+        local x = state:operand(v)
+        d = axis_of("scan_output_axes", i, #x.shape + 1)
+        return kit.unsqueeze(x, { d })
+      end)
+      out[n_state + i] = value(kit.concat(xs, d), rows[i][1].elem)
+    end
+    return out
+  end
+
+  local states, sequences = {}, {}
+  for i = 1, n_state do states[i] = n.inputs[first + i - 1] end
+  for i = 1, n_seq do sequences[i] = n.inputs[first + n_state + i - 1] end
+  if not batched then return table.unpack(run(states, sequences)) end
+  -- Each of the batch by itself.
+  local parts = {}
+  local function item(v, b)
+    local x = state:operand(v)
+    return value(F.Squeeze(kit.part(x, 1, b, 1), { axes = { 1 } }), v.elem)
+  end
+  for b = 1, state:operand(sequences[1]).shape[1] do
+    parts[b] = run(kit.map(states, function(v) return item(v, b) end),
+      kit.map(sequences, function(v) return item(v, b) end))
+  end
+  local out = {}
+  for i = 1, n_state + n_out do
+    local xs = kit.map(parts, function(p) return kit.unsqueeze(state:operand(p[i]), { 1 }) end)
+    out[i] = value(kit.concat(xs, 1), parts[1][i].elem)
+  end
+  return table.unpack(out)
+end
+
+-- ---- sequences ----------------------------------------------------------------------------------
+
+local function sequence(n, i)
+  local v = n.inputs[i]
+  if not v or not v.list then n:fail("input %d is no sequence", i) end
+  return v.list
+end
+
+--- A position in a sequence of n items, from 1.
+local function place(n, i, count)
+  local at = n:scalar(i)
+  at = at < 0 and at + count + 1 or at + 1
+  if at < 1 or at > count then n:fail("position %d of %d items", at - 1, count) end
+  return at
+end
+
+return function(op)
+  op.If, op.Loop, op.Scan = choose, loop, scan
+
+  function op.SequenceEmpty() return { list = {} } end
+  function op.SequenceConstruct(n)
+    local list = {}
+    for i = 1, #n.row.inputs do list[i] = n.inputs[i] end
+    return { list = list }
+  end
+  function op.SequenceLength(n) return value(core.tensor(#sequence(n, 1), "i64")) end
+  function op.SequenceAt(n)
+    local list = sequence(n, 1)
+    return list[place(n, 2, #list)]
+  end
+  function op.SequenceInsert(n)
+    local list = kit.copy(sequence(n, 1))
+    local at = n:given(3) and place(n, 3, #list + 1) or #list + 1
+    table.insert(list, at, n.inputs[2])
+    return { list = list }
+  end
+  function op.SequenceErase(n)
+    local list = kit.copy(sequence(n, 1))
+    table.remove(list, n:given(2) and place(n, 2, #list) or #list)
+    return { list = list }
+  end
+  function op.ConcatFromSequence(n)
+    local xs = kit.map(sequence(n, 1), function(v) return n.state:operand(v) end)
+    if #xs == 0 then n:fail "an empty sequence" end
+    local rank = #xs[1].shape
+    if n:flag "new_axis" then
+      local d = n:axis(n:int "axis", rank + 1)
+      xs = kit.map(xs, function(x) return kit.unsqueeze(x, { d }) end)
+      return kit.concat(xs, d)
+    end
+    return kit.concat(xs, n:axis(n:int "axis", rank))
+  end
+  function op.SplitToSequence(n)
+    local x = n:x(1)
+    local d, list, from = n:axis(n:int("axis", 0), #x.shape), {}, 1
+    local sizes, keep = n:list(2), n:flag("keepdims", true)
+    if not sizes then sizes = kit.fill(x.shape[d], 1) else keep = true end
+    if n:given(2) and #n:known(2).shape == 0 then
+      local each, left = sizes[1], x.shape[d]
+      sizes = {}
+      while left > 0 do
+        sizes[#sizes + 1] = math.min(each, left)
+        left = left - each
+      end
+    end
+    for i, size in ipairs(sizes) do
+      local part = kit.part(x, d, from, size)
+      list[i] = value(keep and part or F.Squeeze(part, { axes = { d } }), n:elem(1))
+      from = from + size
+    end
+    return { list = list }
+  end
+  function op.SequenceMap(n)
+    local body, list, out = graph_of(n, "body"), sequence(n, 1), {}
+    for i = 1, #body.outputs do out[i] = { list = {} } end
+    for k = 1, #list do
+      local inputs = {}
+      for i = 1, #n.row.inputs do
+        local v = n.inputs[i]
+        inputs[i] = v.list and v.list[k] or v
+      end
+      for i, v in ipairs(n.state:run_subgraph(body, n.env, inputs)) do out[i].list[k] = v end
+    end
+    return table.unpack(out)
+  end
+
+  -- An optional is what it holds, or { none = true }.
+  function op.Optional(n) return n.inputs[1] or { none = true } end
+  function op.OptionalHasElement(n)
+    local v = n.inputs[1]
+    return value(core.tensor(v ~= nil and not v.none, "bool"))
+  end
+  function op.OptionalGetElement(n)
+    if not n.inputs[1] or n.inputs[1].none then n:fail "an optional without an element" end
+    return n.inputs[1]
+  end
+end

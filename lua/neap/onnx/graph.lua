@@ -1,0 +1,268 @@
+--- The way through an ONNX graph: node by node, each by the builder of its op, over values that are
+-- tensors where the file says them and blobs where a run will. What depends on tensors alone is
+-- computed at once, so that shapes that the exporting program computed by nodes are numbers here.
+--
+-- A value is {x = tensor or blob, elem = ONNX's element type, name =} or {list = values} for a
+-- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
+-- parameter of the net.
+-- @module neap.onnx.graph
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local Node = require "neap.onnx.node"
+local op = require "neap.op"
+local ops = require "neap.onnx.ops"
+
+local graph = {}
+
+--- Tensors of more elements are no part of the net's text: a workspace is given them.
+local MOST_WRITTEN = 64
+
+local State = {}
+State.__index = State
+
+-- ---- names --------------------------------------------------------------------------------------
+
+--- A name that a net can have: ONNX's are any text.
+local function clean(name)
+  name = name:gsub("[^%w._/:-]", "_"):gsub("/+", "/"):gsub("^/", ""):gsub("/$", "")
+  return name ~= "" and name or "value"
+end
+graph.clean = clean
+
+-- ---- values -------------------------------------------------------------------------------------
+
+local is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
+
+--- A tensor as a value; weights are floats with a dimension.
+local function known(t, elem, name, parameter)
+  return { x = t, elem = elem or kit.elem_of[t.dtype], name = name,
+    parameter = parameter and is_float[t.dtype] and #t.shape > 0 }
+end
+graph.known = known
+
+--- The operand that stands for a value beside blobs: weights and large tensors are blobs of the
+-- net's own, whose numbers `self.weights` has by name.
+function State:operand(v)
+  if v.blob then return v.blob end
+  local small = kit.is_known(v.x) and not v.parameter and v.x:n_element() <= MOST_WRITTEN
+  if small or not kit.is_known(v.x) then return v.x end
+  v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter)
+  return v.blob
+end
+
+--- Raises: input i of the node must be known before the net is built, and depends on inputs of the
+-- graph. An importer that has their values may bind them and begin anew.
+function State:need(node, i, v)
+  local names, seen = {}, {}
+  local function walk(value)
+    if seen[value] then return end
+    seen[value] = true
+    if value.input then names[#names + 1] = value.input end
+    for _, from in pairs(value.from or {}) do walk(from) end
+    for _, item in ipairs(value.list or {}) do walk(item) end
+  end
+  walk(v)
+  table.sort(names)
+  error(setmetatable({ needs = names, message = ("%s: its input %d must be known when the net is \z
+    built, and depends on %s: bind that to a value, { constants = { [\"%s\"] = tensor } }"):format(
+      node:place(), i, table.concat(names, ", "), names[1] or "") }, graph.Need))
+end
+graph.Need = { __tostring = function(e) return e.message end, __name = "neap.onnx.need" }
+
+-- ---- nodes --------------------------------------------------------------------------------------
+
+--- The inputs of a node: values, nil where one is left out.
+local function inputs_of(node, env)
+  local inputs = {}
+  for i, name in ipairs(node.row.inputs) do
+    if name ~= "" then
+      local v = env[name]
+      if v == nil then
+        node:fail("input %d, \"%s\", is made by no node before this one", i, name)
+      end
+      inputs[i] = v
+    end
+  end
+  return inputs
+end
+
+local function all_known(inputs)
+  for _, v in pairs(inputs) do
+    if v.list and not all_known(v.list) or v.x and not kit.is_known(v.x) then return false end
+  end
+  return true
+end
+
+--- The element type of a result: unsigned types that lie in i64 keep their name.
+local function elem_of(x, inputs)
+  local first = inputs[1]
+  if x.dtype == "i64" and first and (first.elem == kit.U32 or first.elem == kit.U64) then
+    return first.elem
+  end
+  return kit.elem_of[x.dtype]
+end
+
+--- A builder's result as a value: an operand, or a value that it made itself.
+local function value_of(result, node, name)
+  if result == nil then return nil end
+  local v = result
+  if op.is_tensor(result) or op.is_blob(result) then
+    v = { x = result, elem = elem_of(result, node.inputs) }
+    for _, input in pairs(node.inputs) do v.parameter = v.parameter or input.parameter end
+    v.parameter = v.parameter and is_float[result.dtype] and #result.shape > 0
+    v.from = not kit.is_known(result) and node.inputs or nil
+  end
+  v.name = v.name or name
+  return v
+end
+
+--- How many operands a builder names; those behind them it asks for itself.
+local function n_named(f)
+  local info = debug.getinfo(f, "u")
+  return info.isvararg and math.huge or info.nparams - 1
+end
+
+local function build(node, f)
+  local args, n = {}, math.min(n_named(f), #node.row.inputs)
+  for i = 1, n do args[i] = node:x(i) end
+  return table.pack(f(node, table.unpack(args, 1, n)))
+end
+
+--- What went wrong in a builder, with the node in front.
+local function located(node, err)
+  if getmetatable(err) == graph.Need or type(err) == "table" and err.located then return err end
+  local message = type(err) == "table" and err.message or tostring(err)
+  return { located = true, code = type(err) == "table" and err.code or "data",
+    message = ("%s: %s"):format(node:place(), (message:gsub("^neap:[^:]*:%d+: ", ""))) }
+end
+
+local function define(env, name, v, node)
+  if rawget(env, name) ~= nil then node:fail("\"%s\" is made twice", name) end
+  rawset(env, name, v)
+end
+
+--- What a node gives, by its builder or by the model's own function; the ops that it adds stand in
+-- a scope of its name.
+function State:results_of(node, row)
+  local f = ops.find(row.domain, row.op)
+  if not f then return self:run_function(self.functions[row.domain .. ":" .. row.op], node) end
+  if row.name == "" or node.folds then return build(node, f) end
+  return self.net:scope(clean(row.name), build, node, f)
+end
+
+function State:run_node(row, env)
+  local node = setmetatable({ row = row, state = self, env = env,
+    version = self.opsets[row.domain] or 1 }, Node)
+  local ok, err = xpcall(function()
+    node.inputs = inputs_of(node, env)
+    node.folds = all_known(node.inputs)
+    local results = self:results_of(node, row)
+    for i, name in ipairs(row.outputs) do
+      if name ~= "" then
+        if results[i] == nil then node:fail("output %d is not computed", i) end
+        define(env, name, value_of(results[i], node, name), node)
+      end
+    end
+  end, function(e) return located(node, e) end)
+  if not ok then error(err, 0) end
+end
+
+--- A function of the model: its nodes in an environment of their own.
+function State:run_function(f, node)
+  if self.depth >= 64 then node:fail "functions call each other without end" end
+  local inner = setmetatable({ opsets = next(f.opsets) and f.opsets or self.opsets,
+    depth = self.depth + 1, attrs = {} }, { __index = self })
+  for name, attr in pairs(f.defaults) do inner.attrs[name] = attr end
+  for name, attr in pairs(node.row.attrs) do
+    if attr.kind == "ref" then attr = self.attrs and self.attrs[attr.value] end
+    inner.attrs[name] = attr
+  end
+  local env = {}
+  for i, name in ipairs(f.inputs) do env[name] = node.inputs[i] end
+  for _, row in ipairs(f.nodes) do State.run_node(inner, row, env) end
+  local results = { n = #f.outputs }
+  for i, name in ipairs(f.outputs) do results[i] = env[name] end
+  return results
+end
+
+--- The nodes of a graph in order; a subgraph sees the values around it.
+-- @return environment with all its values
+function State:run_graph(g, env)
+  for _, t in ipairs(g.initializers) do
+    if rawget(env, t.name) == nil then
+      rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, true)
+        or { texts = t.texts, name = t.name })
+    end
+  end
+  for _, row in ipairs(g.nodes) do self:run_node(row, env) end
+  return env
+end
+
+--- The values of a subgraph's outputs, with its inputs bound.
+function State:run_subgraph(g, around, inputs)
+  local env = setmetatable({}, { __index = around })
+  for i, input in ipairs(g.inputs) do rawset(env, input.name, inputs[i]) end
+  self:run_graph(g, env)
+  return kit.map(g.outputs, function(output)
+    local v = env[output.name]
+    if v == nil then
+      error(core.error { code = "data",
+        message = ("the subgraph's output \"%s\" is made by no node"):format(output.name) })
+    end
+    return v
+  end)
+end
+
+-- ---- what is lacking ----------------------------------------------------------------------------
+
+--- The ops that a model has and Neap lacks: {{op =, node =}, ..}, in order, subgraphs and functions
+-- included.
+function graph.lacking(model)
+  local out, functions, seen = {}, {}, {}
+  for _, f in ipairs(model.functions) do functions[f.domain .. ":" .. f.name] = f end
+  local walk
+  local function look(row)
+    local key = row.domain .. ":" .. row.op
+    if functions[key] and not ops.find(row.domain, row.op) then
+      if not seen[key] then
+        seen[key] = true
+        walk(functions[key])
+      end
+    elseif not ops.find(row.domain, row.op) then
+      out[#out + 1] = { op = row.domain == "" and row.op or row.domain .. "." .. row.op,
+        node = row.name ~= "" and row.name or row.outputs[1] or "" }
+    end
+    for _, attr in pairs(row.attrs) do
+      if attr.kind == "graph" then walk(attr.value) end
+    end
+  end
+  function walk(g)
+    for _, row in ipairs(g.nodes) do look(row) end
+  end
+  walk(model.graph)
+  return out
+end
+
+-- ---- the whole ----------------------------------------------------------------------------------
+
+--- Runs a model's graph on values by name of its inputs. `declare(net, name, tensor, parameter)`
+-- gives the blob of a weight, which is the outermost net's, wherever it is read.
+-- @return list of the outputs' values
+function graph.run(model, net, inputs, declare)
+  local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
+    depth = 0, declare = declare }, State)
+  for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
+  local env = {}
+  for name, v in pairs(inputs) do env[name] = v end
+  state:run_graph(model.graph, env)
+  return kit.map(model.graph.outputs, function(output)
+    local v = env[output.name]
+    if v == nil then
+      error({ located = true, code = "data",
+        message = ("output \"%s\" is made by no node"):format(output.name) }, 0)
+    end
+    return v
+  end)
+end
+
+return graph

@@ -1,0 +1,121 @@
+--- ONNX files as nets: what neap.import does with a path that ends in .onnx.
+-- @module neap.onnx
+local core = require "neap.core"
+local graph = require "neap.onnx.graph"
+local kit = require "neap.onnx.kit"
+local net_module = require "neap.net"
+local op = require "neap.op"
+
+local onnx = {}
+
+--- The model as tables (src/lua/onnx.c), or nil, message, code: a file that can't be read, and one
+-- with ops that Neap lacks, all of which are named.
+function onnx.read(path)
+  local model, message, code = core.read_onnx(path)
+  if not model then return nil, message, code end
+  model.path = path
+  local lacking = graph.lacking(model)
+  if #lacking > 0 then
+    local texts = kit.map(lacking, function(row)
+      return ("%s (node \"%s\")"):format(row.op, row.node)
+    end)
+    return nil, ("%s: Neap has no %s"):format(path, table.concat(texts, ", ")), "data", lacking
+  end
+  return model
+end
+
+--- A tensor of a file such as the standard's tests have, or nil, message, code.
+function onnx.read_tensor(path) return core.read_onnx_tensor(path) end
+
+-- ---- inputs -------------------------------------------------------------------------------------
+
+--- Inputs that the file has no initializer for, in order.
+local function open_inputs(model)
+  local has = {}
+  for _, t in ipairs(model.graph.initializers) do has[t.name] = true end
+  local list = {}
+  for _, input in ipairs(model.graph.inputs) do
+    if not has[input.name] then list[#list + 1] = input end
+  end
+  return list
+end
+
+--- The sizes of an input: those given for it, or the file's, with named dimensions bound; a
+-- dimension that nobody says is 1, and `notes` says so.
+local function shape_of(input, o, notes)
+  if o.shapes and o.shapes[input.name] then return o.shapes[input.name] end
+  local shape = {}
+  for d, size in ipairs(input.dims or {}) do
+    if math.type(size) == "integer" then
+      shape[d] = size
+    else
+      local bound = size and o.dims and o.dims[size]
+      if not bound then
+        notes[#notes + 1] = ("input \"%s\": dimension %d%s is taken as 1"):format(input.name, d,
+          size and (" (" .. size .. ")") or "")
+      end
+      shape[d] = bound or 1
+    end
+  end
+  return shape
+end
+
+-- ---- nets ---------------------------------------------------------------------------------------
+
+--- Blobs for weights: parameters, or state where they are none, with the numbers in `weights`.
+local function declare_in(weights)
+  return function(net, name, t, parameter)
+    name = net:_blob(name) and net:fresh_name(name) or name
+    weights[name] = t
+    return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
+      { op = "Constant", value = 0 }, parameter == true)
+  end
+end
+
+--- Gives the outputs their names.
+local function name_outputs(net, model, values)
+  local names = {}
+  for i, output in ipairs(model.graph.outputs) do
+    local v, name = values[i], graph.clean(output.name)
+    if not v.x then error({ located = true, code = "data",
+      message = ("output \"%s\" is no tensor"):format(output.name) }, 0) end
+    local blob = v.blob or op.is_blob(v.x) and v.x or net:const(v.x)
+    if net:_blob(name) then name = net:fresh_name(name) end
+    local row = net:_blob(blob.name)
+    net:op(row.role == "activation" and "Alias" or "Copy", { blob }, { name })
+    names[i] = name
+  end
+  net:outputs(names)
+  return names
+end
+
+--- The model's net: {net =, weights = {name = tensor}, notes =, elems = of the outputs}. Raises
+-- what is wrong, located.
+-- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
+function onnx.build(model, o)
+  local net = net_module.new(graph.clean(model.graph.name))
+  local weights, notes, values, given, input_names = {}, {}, {}, {}, {}
+  for _, t in ipairs(model.graph.initializers) do given[t.name] = true end
+  for _, input in ipairs(open_inputs(model)) do
+    local constant = o.constants and o.constants[input.name]
+    local type_row = kit.types[input.elem]
+    if constant then
+      values[input.name] = graph.known(constant, input.elem, input.name)
+    else
+      if not type_row or not type_row.dtype or input.kind ~= "tensor" then
+        error({ located = true, code = "data", message = ("input \"%s\" is no tensor of a type \z
+          that Neap reads"):format(input.name) }, 0)
+      end
+      local blob = net:input(graph.clean(input.name), shape_of(input, o, notes), type_row.dtype)
+      input_names[input.name] = blob.name
+      values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
+    end
+  end
+  local results = graph.run(model, net, values, declare_in(weights))
+  local names = name_outputs(net, model, results)
+  return { net = net, weights = weights, notes = notes, outputs = names, given = given,
+    input_names = input_names,
+    elems = kit.map(results, function(v) return v.elem end) }
+end
+
+return onnx

@@ -1,0 +1,120 @@
+--- A node of an ONNX graph as its builder sees it: what it was given, what it must give, and its
+-- attributes, each asked for by its kind.
+-- @module neap.onnx.node
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local op = require "neap.op"
+
+local Node = {}
+Node.__index = Node
+
+--- "node "conv1" (Conv)", for messages.
+function Node:place()
+  local name = self.row.name ~= "" and self.row.name or self.row.outputs[1] or ""
+  return ("node \"%s\" (%s)"):format(name, self.row.op)
+end
+
+--- Raises: what is wrong with this node, formatted.
+function Node:fail(format, ...)
+  error(core.error { code = "data", message = format:format(...) })
+end
+
+-- ---- attributes ---------------------------------------------------------------------------------
+
+local function attribute(self, name, kind, missing)
+  local attr = self.row.attrs[name]
+  if attr and attr.kind == "ref" then attr = self.state.attrs and self.state.attrs[attr.value] end
+  if attr == nil then return missing end
+  if attr.kind ~= kind then
+    self:fail("attribute \"%s\" is of kind %s, expected %s", name, attr.kind, kind)
+  end
+  return attr.value
+end
+
+--- n:int("axis", 0), and so on: the attribute, or what is given for one that is left out.
+for _, kind in ipairs { "int", "float", "text", "tensor", "graph", "ints", "floats", "texts" } do
+  Node[kind] = function(self, name, missing) return attribute(self, name, kind, missing) end
+end
+
+function Node:flag(name, missing) return self:int(name, missing and 1 or 0) ~= 0 end
+
+function Node:has(name) return self.row.attrs[name] ~= nil end
+
+-- ---- operands -----------------------------------------------------------------------------------
+
+--- Input i as an operand: a tensor where all that the node reads is known; nil where it is left
+-- out.
+function Node:x(i)
+  local v = self.inputs[i]
+  if not v then return nil end
+  if v.list then self:fail("input %d is a sequence, expected a tensor", i) end
+  if self.folds then return v.x end
+  return self.state:operand(v)
+end
+
+--- Input i, whose values must be known to say what comes out, as a tensor; nil where it is left
+-- out.
+function Node:known(i)
+  local v = self.inputs[i]
+  if not v then return nil end
+  if v.list then self:fail("input %d is a sequence, expected a tensor", i) end
+  if kit.is_known(v.x) then return v.x end
+  self.state:need(self, i, v)
+end
+
+--- The same as a list of numbers, in their order; a scalar as a list of one.
+function Node:list(i)
+  local t = self:known(i)
+  if not t then return nil end
+  if t:n_element() == 0 then return {} end
+  local list = kit.reshape(t, { -1 }):totable()
+  for k, value in ipairs(list) do list[k] = math.tointeger(value) or value end
+  return list
+end
+
+--- The same as one number or boolean.
+function Node:scalar(i)
+  local list = self:list(i)
+  if list and #list ~= 1 then self:fail("input %d has %d elements, expected 1", i, #list) end
+  return list and list[1]
+end
+
+function Node:given(i) return self.inputs[i] ~= nil end
+
+--- ONNX's element type of input i.
+function Node:elem(i) return self.inputs[i] and self.inputs[i].elem end
+
+--- Whether output i is read by anybody.
+function Node:wants(i) return (self.row.outputs[i] or "") ~= "" end
+
+-- ---- dimensions ---------------------------------------------------------------------------------
+
+--- A dimension as ONNX counts it, from 0 or -1 at the end, as Neap does, from 1, of `rank`.
+function Node:axis(axis, rank)
+  local at = axis < 0 and axis + rank + 1 or axis + 1
+  if at < 1 or at > rank then self:fail("axis %d is out of range, there are %d", axis, rank) end
+  return at
+end
+
+--- The same of a list, each once.
+function Node:axes(list, rank)
+  local seen = {}
+  return kit.map(list, function(axis)
+    local at = self:axis(axis, rank)
+    if seen[at] then self:fail("axis %d is named twice", axis) end
+    seen[at] = true
+    return at
+  end)
+end
+
+--- An attribute that later versions have as input `i`: a list of integers, nil where neither is
+-- there.
+function Node:ints_or_input(name, i) return self:given(i) and self:list(i) or self:ints(name) end
+
+--- An op that draws random numbers or has no inputs, beside what the node reads.
+function Node:make(name, attrs)
+  if self.folds and not op.records[name].random then return (core.eager(name, {}, attrs)) end
+  return (self.state.net:op(name, {}, 1, attrs))
+end
+
+return Node

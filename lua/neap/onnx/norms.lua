@@ -1,0 +1,142 @@
+--- ONNX's normalisations, and dropout.
+-- @module neap.onnx.norms
+local kit = require "neap.onnx.kit"
+local F = kit.F
+
+--- A vector over channels, beside x: (C, 1, 1).
+local function over_channels(v, rank)
+  local shape = kit.fill(rank - 1, 1)
+  shape[1] = v.shape[1]
+  return kit.reshape(v, shape)
+end
+
+--- Normalised over the last dimensions from `axis` on, in `stash`: y, mean, 1 / deviation.
+local function normalised(x, axes, eps, centered)
+  local mean = centered and F.Mean(x, { axes = axes, keepdim = true })
+  local d = centered and F.Sub { x, mean } or x
+  local var = F.Mean(F.Mul { d, d }, { axes = axes, keepdim = true })
+  local scale = F.Reciprocal(F.Sqrt(F.Add { var, kit.number(eps, x.dtype) }))
+  return F.Mul { d, scale }, mean, scale
+end
+
+--- The dimensions from ONNX's axis to the last.
+local function last_axes(n, x)
+  local axes = {}
+  for d = n:axis(n:int("axis", -1), #x.shape), #x.shape do axes[#axes + 1] = d end
+  return axes
+end
+
+--- x in the type that statistics are computed in.
+local function stash(n, x)
+  local row = kit.types[n:int("stash_type", 1)]
+  if not row or not row.dtype then n:fail("a stash_type of %d", n:int "stash_type") end
+  return x.dtype == "f64" and x or kit.cast(x, row.dtype)
+end
+
+--- Whether a weight covers just the dimensions that are normalised, as Neap's ops take it.
+local function covers(v, x, axes)
+  if not v then return true end
+  if #v.shape ~= #axes then return false end
+  for i, d in ipairs(axes) do
+    if v.shape[i] ~= x.shape[d] then return false end
+  end
+  return true
+end
+
+return function(op)
+  --- Opset 14 on: training gives running statistics as outputs; before, `spatial` and a test mode.
+  function op.BatchNormalization(n, x, scale, bias, mean, var)
+    local eps, momentum = n:float("epsilon", 1e-5), n:float("momentum", 0.9)
+    local training = n.version >= 14 and n:flag "training_mode" or n.version < 7 and n:has "is_test"
+      and not n:flag "is_test"
+    local wide = kit.is_float(mean) and mean.dtype or x.dtype
+    if training then
+      local axes = { 1 }
+      for d = 3, #x.shape do axes[#axes + 1] = d end
+      local flat = kit.cast(x, wide)
+      local m = F.Mean(flat, { axes = axes })
+      local d = F.Sub { flat, over_channels(m, #x.shape) }
+      local v = F.Mean(F.Mul { d, d }, { axes = axes })
+      local function mix(old, new)
+        return F.Add { F.Mul { old, kit.number(momentum, wide) },
+          F.Mul { new, kit.number(1 - momentum, wide) } }
+      end
+      local y = F.Mul { d, over_channels(F.Reciprocal(F.Sqrt(F.Add { v, kit.number(eps, wide) })),
+        #x.shape) }
+      y = F.Add { F.Mul { kit.cast(y, scale.dtype), over_channels(scale, #x.shape) },
+        over_channels(bias, #x.shape) }
+      return kit.cast(y, x.dtype), mix(mean, m), mix(var, v)
+    end
+    if #x.shape >= 2 and x.dtype == scale.dtype and x.dtype == mean.dtype and x.dtype ~= "f16"
+      and x.dtype ~= "bf16" then
+      return F.BatchNorm({ x, scale, bias, mean, var }, { eps = eps })
+    end
+    local factor = F.Div { kit.cast(scale, wide), F.Sqrt(F.Add { var, kit.number(eps, wide) }) }
+    local y = F.Mul { F.Sub { kit.cast(x, wide), over_channels(mean, #x.shape) },
+      over_channels(factor, #x.shape) }
+    return kit.cast(F.Add { y, over_channels(kit.cast(bias, wide), #x.shape) }, x.dtype)
+  end
+
+  function op.InstanceNormalization(n, x, scale, bias)
+    return F.InstanceNorm({ x, scale, bias }, { eps = n:float("epsilon", 1e-5) })
+  end
+
+  --- Up to opset 20 the weights are one a group.
+  function op.GroupNormalization(n, x, scale, bias)
+    local groups = n:int "num_groups"
+    if scale.shape[1] == groups and groups ~= x.shape[2] then
+      local function spread(v) return F.RepeatInterleave(v, { repeats = x.shape[2] // groups }) end
+      scale, bias = spread(scale), spread(bias)
+    end
+    return F.GroupNorm({ x, scale, bias }, { groups = groups, eps = n:float("epsilon", 1e-5) })
+  end
+
+  function op.LayerNormalization(n, x, scale, bias)
+    local axes, eps = last_axes(n, x), n:float("epsilon", 1e-5)
+    local wide = stash(n, x)
+    if not n:wants(2) and not n:wants(3) and wide == x and covers(scale, x, axes)
+      and covers(bias, x, axes) then
+      return F.LayerNorm({ x, scale, bias or false }, { axis = axes[1], eps = eps })
+    end
+    local y, mean, rstd = normalised(wide, axes, eps, true)
+    y = F.Mul { kit.cast(y, x.dtype), scale }
+    return bias and F.Add { y, bias } or y, mean, rstd
+  end
+
+  function op.RMSNormalization(n, x, scale)
+    local axes, eps = last_axes(n, x), n:float("epsilon", 1e-5)
+    local wide = stash(n, x)
+    if wide == x and covers(scale, x, axes) then
+      return F.RmsNorm({ x, scale }, { axis = axes[1], eps = eps })
+    end
+    return F.Mul { kit.cast(normalised(wide, axes, eps, false), x.dtype), scale }
+  end
+
+  function op.MeanVarianceNormalization(n, x)
+    local axes = n:axes(n:ints("axes", { 0, 2, 3 }), #x.shape)
+    local d = F.Sub { x, F.Mean(x, { axes = axes, keepdim = true }) }
+    local var = F.Mean(F.Mul { d, d }, { axes = axes, keepdim = true })
+    return F.Div { d, F.Add { F.Sqrt(var), kit.number(1e-9, x.dtype) } }
+  end
+
+  function op.LRN(n, x)
+    return F.LRN(x, { size = n:int "size", alpha = n:float("alpha", 1e-4),
+      beta = n:float("beta", 0.75), bias = n:float("bias", 1) })
+  end
+
+  --- Ratio and mode are attributes up to opset 11, then inputs.
+  function op.Dropout(n, x)
+    local training = n.version >= 12 and n:given(3) and n:scalar(3)
+    training = training == true or training == 1
+    local rate = n.version >= 12 and (n:scalar(2) or 0.5) or n:float("ratio", 0.5)
+    local function ones()
+      return n:make("Constant", { shape = x.shape, dtype = "bool", value = 1 })
+    end
+    if not training or rate == 0 then return x, n:wants(2) and ones() or nil end
+    if not n:wants(2) then return F.Dropout(x, { rate = rate }) end
+    local noise = n:make("Uniform", { shape = x.shape, dtype = "f32" })
+    local keep = F.Ge { noise, kit.number(rate, "f32") }
+    local kept = F.Mul { x, kit.number(1 / (1 - rate), x.dtype) }
+    return F.Where { keep, kept, kit.number(0, x.dtype) }, keep
+  end
+end

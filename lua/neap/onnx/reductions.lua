@@ -1,0 +1,123 @@
+--- ONNX's reductions, and what runs along one dimension.
+-- @module neap.onnx.reductions
+local kit = require "neap.onnx.kit"
+local F = kit.F
+
+--- The dimensions that a reduction runs over; nil: each element by itself, as
+-- `noop_with_empty_axes` says.
+local function axes_of(n, x)
+  local list = n:ints_or_input("axes", 2)
+  if list and #list > 0 then return n:axes(list, #x.shape) end
+  if n:flag "noop_with_empty_axes" then return nil end
+  return kit.count(#x.shape)
+end
+
+--- A scalar has no dimensions to reduce: it gets one, which goes again.
+local function reduced(n, x, f)
+  local axes = axes_of(n, x)
+  if axes == nil then return f(kit.unsqueeze(x, { 1 }), { axes = { 1 }, keepdim = false }) end
+  if #axes == 0 then return f(kit.reshape(x, { 1 }), { axes = { 1 }, keepdim = false }) end
+  return f(x, { axes = axes, keepdim = n:flag("keepdims", true) })
+end
+
+--- A reduction by an op of Neap's, whose result has x's dtype.
+local function by(name)
+  return function(n, x)
+    return reduced(n, x, function(y, attrs) return kit.cast(F[name](y, attrs), x.dtype) end)
+  end
+end
+
+--- One that is computed in floats: of integers in f64, cut towards 0.
+local function in_floats(name)
+  return function(n, x)
+    if kit.is_float(x) then return by(name)(n, x) end
+    return reduced(n, kit.cast(x, "f64"), function(y, attrs)
+      return kit.cast(F.Trunc(F[name](y, attrs)), x.dtype)
+    end)
+  end
+end
+
+--- The largest of nothing is less than all numbers.
+local function extreme(name, of_nothing)
+  return function(n, x)
+    return reduced(n, x, function(y, attrs)
+      local empty = false
+      for _, d in ipairs(attrs.axes) do empty = empty or y.shape[d] == 0 end
+      if not empty then
+        local wide = y.dtype == "bool" and kit.cast(y, "u8") or y
+        return kit.cast(F[name](wide, attrs), x.dtype)
+      end
+      local gone, shape = {}, {}
+      for _, d in ipairs(attrs.axes) do gone[d] = true end
+      for d, size in ipairs(y.shape) do
+        if not gone[d] or attrs.keepdim then shape[#shape + 1] = gone[d] and 1 or size end
+      end
+      return n:make("Constant", { shape = shape, dtype = x.dtype, value = of_nothing(x.dtype) })
+    end)
+  end
+end
+
+local least = { i8 = -128, u8 = 0, i16 = -32768, u16 = 0, i32 = -2^31, i64 = math.mininteger,
+  bool = 0 }
+local most = { i8 = 127, u8 = 255, i16 = 32767, u16 = 65535, i32 = 2^31 - 1,
+  i64 = math.maxinteger, bool = 1 }
+
+--- Softmax and the like: up to opset 12 all dimensions from `axis` on are one.
+local function along(name)
+  return function(n, x)
+    local rank = #x.shape
+    if n.version >= 13 then
+      return F[name](x, { axis = n:axis(n:int("axis", -1), rank) })
+    end
+    local axis = n:axis(n:int("axis", 1), rank)
+    local flat = kit.reshape(x, { kit.product(x.shape, 1, axis - 1), kit.product(x.shape, axis) })
+    return kit.reshape(F[name](flat, { axis = 2 }), x.shape)
+  end
+end
+
+--- The first position of the extreme, or the last: that of the reversed dimension counted back.
+local function position(name)
+  return function(n, x)
+    local axis = n:axis(n:int("axis", 0), #x.shape)
+    local attrs = { axis = axis, keepdim = n:flag("keepdims", true) }
+    if not n:flag "select_last_index" then return kit.cast(F[name](x, attrs), "i64") end
+    local back = kit.cast(F[name](F.Flip(x, { axes = { axis } }), attrs), "i64")
+    return F.Sub { kit.number(x.shape[axis] - 1, "i64"), back }
+  end
+end
+
+--- Running sums and products; the axis is an input.
+local function running(name)
+  return function(n, x)
+    return F[name](x, { axis = n:axis(n:scalar(2), #x.shape), exclusive = n:flag "exclusive",
+      reverse = n:flag "reverse" })
+  end
+end
+
+return function(op)
+  op.ReduceSum, op.ReduceProd = by "Sum", by "Prod"
+  op.ReduceMean, op.ReduceL2 = in_floats "Mean", in_floats "L2Norm"
+  op.ReduceL1, op.ReduceSumSquare = in_floats "L1Norm", in_floats "SumSquare"
+  op.ReduceLogSum, op.ReduceLogSumExp = in_floats "LogSum", in_floats "LogSumExp"
+  op.ReduceMax = extreme("Max", function(dtype) return least[dtype] or -math.huge end)
+  op.ReduceMin = extreme("Min", function(dtype) return most[dtype] or math.huge end)
+
+  op.Softmax, op.LogSoftmax, op.Hardmax = along "Softmax", along "LogSoftmax", along "Hardmax"
+  op.ArgMax, op.ArgMin = position "ArgMax", position "ArgMin"
+  op.CumSum, op.CumProd = running "CumSum", running "CumProd"
+
+  --- k is an attribute up to opset 9.
+  function op.TopK(n, x)
+    local values, indices = F.TopK(x, { axis = n:axis(n:int("axis", -1), #x.shape),
+      k = n:given(2) and n:scalar(2) or n:int "k", largest = n:flag("largest", true),
+      sorted = n:flag("sorted", true) })
+    return values, kit.cast(indices, "i64")
+  end
+
+  function op.LpNormalization(n, x)
+    local axis, p = n:axis(n:int("axis", -1), #x.shape), n:int("p", 2)
+    local norm = F[p == 1 and "L1Norm" or "L2Norm"](x, { axes = { axis }, keepdim = true })
+    local zero = F.Eq { norm, kit.number(0, x.dtype) }
+    return F.Where { zero, kit.number(0, x.dtype), F.Div { x, norm } }
+  end
+end

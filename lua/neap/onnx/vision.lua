@@ -1,0 +1,482 @@
+--- ONNX's convolutions, pools, and ops on images.
+-- @module neap.onnx.vision
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local resample = require "neap.ops.resample"
+local F = kit.F
+
+-- ---- windows ------------------------------------------------------------------------------------
+
+--- Pads that make `ceil(n / stride)` positions: begins, then ends; the odd one where the name says.
+local function same_pads(sizes, w, upper)
+  local begins, ends = {}, {}
+  for d, size in ipairs(sizes) do
+    local reach = (w.kernel[d] - 1) * w.dilation[d] + 1
+    local count = -(-size // w.stride[d])
+    local total = math.max((count - 1) * w.stride[d] + reach - size, 0)
+    begins[d] = upper and total // 2 or total - total // 2
+    ends[d] = total - begins[d]
+  end
+  return table.move(ends, 1, #ends, #begins + 1, begins)
+end
+
+--- The window of a convolution or pool, as Neap's ops take it.
+local function window(n, x, kernel)
+  local rank = #x.shape - 2
+  local w = { kernel = n:ints "kernel_shape" or kernel }
+  if not w.kernel then n:fail "attribute \"kernel_shape\" is missing" end
+  w.stride = n:ints("strides", kit.fill(rank, 1))
+  w.dilation = n:ints("dilations", kit.fill(rank, 1))
+  local auto = n:text("auto_pad", "NOTSET")
+  if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
+    w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
+  elseif auto == "VALID" then
+    w.pad = kit.fill(2 * rank, 0)
+  else
+    w.pad = n:ints("pads", kit.fill(2 * rank, 0))
+  end
+  for name, list in pairs(w) do
+    if #list ~= (name == "pad" and 2 * rank or rank) then
+      n:fail("%s has %d numbers, x has %d spatial dimensions", name, #list, rank)
+    end
+  end
+  return w
+end
+
+local function spatial(shape) return table.move(shape, 3, #shape, 1, {}) end
+
+local function conv(n, x, w, b)
+  local attrs = window(n, x, spatial(w.shape))
+  attrs.groups = n:int("group", 1)
+  return F.Conv({ x, w, b or false }, attrs)
+end
+
+--- Where pads are found from the output's shape, SAME_UPPER alone puts the odd one behind.
+local function conv_transpose(n, x, w, b)
+  local rank, auto = #x.shape - 2, n:text("auto_pad", "NOTSET")
+  local kernel = n:ints("kernel_shape", spatial(w.shape))
+  local stride = n:ints("strides", kit.fill(rank, 1))
+  local dilation = n:ints("dilations", kit.fill(rank, 1))
+  local more = n:ints("output_padding", kit.fill(rank, 0))
+  local pads, shape = n:ints("pads", kit.fill(2 * rank, 0)), n:ints "output_shape"
+  if shape and #shape == rank + 2 then shape = spatial(shape) end
+  local same = auto == "SAME_UPPER" or auto == "SAME_LOWER"
+  if auto == "VALID" then pads = kit.fill(2 * rank, 0) end
+  -- What the pads take away; below 0 they add zeros, which output_padding says.
+  for d = 1, rank do
+    local reach = (kernel[d] - 1) * dilation[d] + 1
+    local whole = stride[d] * (x.shape[d + 2] - 1) + more[d] + reach
+    if shape or same then
+      local total = whole - (shape and shape[d] or x.shape[d + 2] * stride[d])
+      local small = math.max(total, 0) // 2
+      if total < 0 then more[d] = more[d] - total end
+      total = math.max(total, 0)
+      pads[d] = auto == "SAME_UPPER" and small or total - small
+      pads[d + rank] = total - pads[d]
+    end
+  end
+  -- Zeros behind the last window, beyond what the op takes, are put there afterwards.
+  local rest, some = kit.fill(2 * rank, 0), false
+  for d = 1, rank do
+    if more[d] >= math.max(stride[d], dilation[d]) then
+      rest[rank + d], more[d], some = more[d], 0, true
+    end
+  end
+  local y = F.ConvTranspose({ x, w, not some and b or false }, { stride = stride, pad = pads,
+    dilation = dilation, groups = n:int("group", 1), output_padding = more })
+  if not some then return y end
+  local axes = {}
+  for d = 1, rank do axes[d] = d + 2 end
+  y = F.Pad(y, { pads = rest, axes = axes })
+  if not b then return y end
+  local line = kit.fill(rank + 1, 1)
+  line[1] = b.shape[1]
+  return F.Add { y, kit.reshape(b, line) }
+end
+
+-- ---- pools --------------------------------------------------------------------------------------
+
+--- Positions in a plane as positions in the whole tensor; `columns`: those of a plane column by
+-- column.
+local function whole_indices(n, indices, x, columns)
+  local planes, size = kit.product(x.shape, 1, 2), kit.product(x.shape, 3)
+  if columns then
+    local h, w = x.shape[3], x.shape[4]
+    local width = kit.number(w, "i64")
+    indices = F.Add { F.Mul { F.Mod { indices, width }, kit.number(h, "i64") },
+      F.FloorDiv { indices, width } }
+  end
+  local first = n:make("Range", { stop = planes * size, step = size, dtype = "i64" })
+  local shape = kit.fill(#x.shape, 1)
+  shape[1], shape[2] = x.shape[1], x.shape[2]
+  return F.Add { indices, kit.reshape(first, shape) }
+end
+
+local function max_pool(n, x)
+  local attrs = window(n, x)
+  attrs.ceil_mode = n:flag "ceil_mode"
+  if not n:wants(2) then return (F.MaxPool(x, attrs)) end
+  local y, indices = F.MaxPoolWithIndices(x, attrs)
+  local columns = n:flag "storage_order" and #x.shape == 4
+  return y, whole_indices(n, kit.cast(indices, "i64"), x, columns)
+end
+
+--- Puts values among zeros; where a larger shape is asked for, the rest of it is zeros.
+local function max_unpool(n, x, indices)
+  local attrs, rank = window(n, x), #x.shape - 2
+  local inferred = {}
+  for d = 1, rank do
+    inferred[d] = (x.shape[d + 2] - 1) * attrs.stride[d] - attrs.pad[d] - attrs.pad[d + rank]
+      + attrs.kernel[d]
+  end
+  local plane = kit.number(kit.product(inferred), "i64")
+  local y = F.MaxUnpool({ x, F.Mod { indices, plane } }, { kernel = attrs.kernel,
+    stride = attrs.stride, pad = attrs.pad, output_shape = inferred })
+  local want = n:list(3)
+  if not want then return y end
+  local pads, axes = kit.fill(2 * rank, 0), {}
+  for d = 1, rank do
+    axes[d], pads[rank + d] = d + 2, want[d + 2] - inferred[d]
+  end
+  return F.Pad(y, { pads = pads, axes = axes })
+end
+
+-- ---- sizes --------------------------------------------------------------------------------------
+
+local modes = { nearest = "nearest", linear = "linear", bilinear = "linear", cubic = "cubic",
+  bicubic = "cubic" }
+
+--- Where positions lie: as Neap's Resize has it, but for the corners of n times a factor, which the
+-- standard aligns where Neap, as PyTorch, has those of a whole number of pixels.
+local coordinate = setmetatable({
+  align_corners = function(i, n, m, s)
+    local length = m * s == n and m or n / s
+    return length ~= 1 and i * (n - 1) / (length - 1) or 0
+  end,
+}, { __index = resample.coordinate })
+
+--- Resizes dimension d to m positions, by the factor `scale`.
+local function along(x, o, d, m, scale, at)
+  if x.shape[d] == m and scale == 1 then return x end
+  return resample.resized(o, x, d, m, 1 / scale, at)
+end
+
+--- The part of a dimension from `first` to `last`, both as shares of it; what lies beyond is
+-- `outside`.
+local function cropped(n, x, o, d, m, first, last, outside)
+  local function at(i, size)
+    if m > 1 then return first * (size - 1) + i * (last - first) * (size - 1) / (m - 1) end
+    return 0.5 * (first + last) * (size - 1)
+  end
+  local size, beyond, some = x.shape[d], {}, false
+  local y = resample.resized(o, x, d, m, size / m, at)
+  for i = 0, m - 1 do
+    local p = at(i, size)
+    beyond[i + 1] = p < 0 or p > size - 1
+    some = some or beyond[i + 1]
+  end
+  if not some then return y end
+  local shape = kit.fill(#x.shape, 1)
+  shape[d] = m
+  local mask = kit.reshape(core.tensor(beyond, "bool"), shape)
+  return F.Where { mask, kit.number(outside, x.dtype), y }
+end
+
+--- The sizes and factors of the dimensions `axes`.
+local function targets(n, x, axes)
+  local scales, sizes = n.version < 11 and n:list(2) or n:list(3), n.version >= 11 and n:list(4)
+  if scales and #scales > 0 then
+    return kit.map(axes, function(d, i) return math.floor(x.shape[d] * scales[i]) end), scales
+  end
+  if not sizes then n:fail "neither scales nor sizes" end
+  local policy, factor = n:text("keep_aspect_ratio_policy", "stretch"), nil
+  scales = kit.map(axes, function(d, i) return sizes[i] / x.shape[d] end)
+  if policy == "stretch" then return sizes, scales end
+  for _, s in ipairs(scales) do
+    factor = math[policy == "not_larger" and "min" or "max"](factor or s, s)
+  end
+  return kit.map(axes, function(d) return math.floor(x.shape[d] * factor + 0.5) end),
+    kit.fill(#axes, factor)
+end
+
+local function resize(n, x)
+  local rank = #x.shape
+  local axes = n:ints "axes" and n:axes(n:ints "axes", rank) or kit.count(rank)
+  local mode = modes[n:text("mode", "nearest")] or n:fail("mode \"%s\"", n:text "mode")
+  -- Before opset 11 positions are those of a corner, and the nearest is the one below.
+  local old = n.version < 11
+  local coordinates = n:text("coordinate_transformation_mode", old and "asymmetric" or "half_pixel")
+  local o = { mode = mode, cubic_a = n:float("cubic_coeff_a", -0.75),
+    rounding = n:text("nearest_mode", old and "floor" or "round_prefer_floor"),
+    exclude_outside = n:flag "exclude_outside", antialias = n:flag "antialias" }
+  local sizes, scales = targets(n, x, axes)
+  local dtype = x.dtype
+  if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
+  local roi = coordinates == "tf_crop_and_resize" and n:list(2)
+  for i, d in ipairs(axes) do
+    if roi then
+      x = cropped(n, x, o, d, sizes[i], roi[i], roi[i + #axes], n:float("extrapolation_value", 0))
+    else
+      local at = coordinate[coordinates]
+        or n:fail("coordinate_transformation_mode \"%s\"", coordinates)
+      x = along(x, o, d, sizes[i], scales[i], at)
+    end
+  end
+  return kit.is_float(kit.number(0, dtype)) and kit.cast(x, dtype) or kit.cast(F.Trunc(x), dtype)
+end
+
+local function upsample(n, x)
+  local scales = n:floats "scales" or n:given(2) and n:list(2)
+  if not scales then -- the first version names two
+    scales = { 1, 1, n:float("height_scale", 1), n:float("width_scale", 1) }
+  end
+  local o = { mode = modes[n:text("mode", "nearest")], rounding = "floor", cubic_a = -0.75 }
+  for d, scale in ipairs(scales) do
+    x = along(x, o, d, math.floor(x.shape[d] * scale), scale, coordinate.asymmetric)
+  end
+  return x
+end
+
+-- ---- reading between pixels ---------------------------------------------------------------------
+
+
+--- The values of volumes x (N, C, sizes ..) at places (N, P, rank), the last coordinate first, by
+-- the sum over the corners around each; 0 beyond the border.
+local function at_corners(x, places)
+  local rank, n, p = #x.shape - 2, x.shape[1], places.shape[2]
+  local flat = kit.reshape(x, { n, x.shape[2], kit.product(x.shape, 3) })
+  local low, share = {}, {}
+  for d = 1, rank do
+    local c = kit.reshape(kit.part(places, 3, d, 1), { n, 1, p })
+    low[d] = F.Floor(c)
+    share[d] = F.Sub { c, low[d] }
+  end
+  local one, y = kit.number(1, x.dtype), nil
+  for corner = 0, (1 << rank) - 1 do
+    local at, weight, inside
+    for d = 1, rank do
+      local size, up = x.shape[d + 2], corner >> (d - 1) & 1
+      local c = up == 1 and F.Add { low[d], one } or low[d]
+      local w = up == 1 and share[d] or F.Sub { one, share[d] }
+      local within = F.LogicalAnd { F.Ge { c, kit.number(0, x.dtype) },
+        F.Le { c, kit.number(size - 1, x.dtype) } }
+      c = F.Minimum { F.Maximum { c, kit.number(0, x.dtype) }, kit.number(size - 1, x.dtype) }
+      at = at and F.Add { F.Mul { at, kit.number(size, "i64") }, kit.cast(c, "i64") }
+        or kit.cast(c, "i64")
+      weight = weight and F.Mul { weight, w } or w
+      inside = inside and F.LogicalAnd { inside, within } or within
+    end
+    local values = F.GatherElements({ flat, kit.expand(at, { n, x.shape[2], p }) }, { axis = 3 })
+    local term = F.Mul { values, F.Where { inside, weight, kit.number(0, x.dtype) } }
+    y = y and F.Add { y, term } or term
+  end
+  return y
+end
+
+local function reflected(c, low, high)
+  if high <= low then return F.Mul { c, kit.number(0, c.dtype) } end
+  local span = kit.number(high - low, c.dtype)
+  local far = F.Abs(F.Sub { c, kit.number(low, c.dtype) })
+  local turns = F.Floor(F.Div { far, span })
+  local rest = F.Sub { far, F.Mul { turns, span } }
+  local even = F.Eq { F.Mod { turns, kit.number(2, c.dtype) }, kit.number(0, c.dtype) }
+  return F.Add { F.Where { even, rest, F.Sub { span, rest } }, kit.number(low, c.dtype) }
+end
+
+--- GridSample of volumes.
+local function sample_volume(x, grid, mode, padding, corners)
+  local n, p = x.shape[1], kit.product(grid.shape, 2, 4)
+  local places, parts = kit.reshape(grid, { n, p, 3 }), {}
+  for d = 1, 3 do -- the grid's last number is of the first dimension
+    local size = x.shape[d + 2]
+    local g = F.Add { kit.part(places, 3, 4 - d, 1), kit.number(1, x.dtype) }
+    local c = corners and F.Mul { g, kit.number((size - 1) / 2, x.dtype) }
+      or F.Sub { F.Mul { g, kit.number(size / 2, x.dtype) }, kit.number(0.5, x.dtype) }
+    if mode == "nearest" then c = F.Round(c) end
+    if padding == "reflection" then
+      c = corners and reflected(c, 0, size - 1) or reflected(c, -0.5, size - 0.5)
+    end
+    if padding ~= "zeros" then
+      c = F.Minimum { F.Maximum { c, kit.number(0, x.dtype) }, kit.number(size - 1, x.dtype) }
+    end
+    parts[d] = c
+  end
+  local y = at_corners(x, kit.concat(parts, 3))
+  return kit.reshape(y, { n, x.shape[2], grid.shape[2], grid.shape[3], grid.shape[4] })
+end
+
+local function grid_sample(n, x, grid)
+  local mode = modes[n:text("mode", "linear")] or n:fail("mode \"%s\"", n:text "mode")
+  local padding, corners = n:text("padding_mode", "zeros"), n:flag "align_corners"
+  if #x.shape == 5 then return sample_volume(x, kit.cast(grid, x.dtype), mode, padding, corners) end
+  return F.GridSample({ x, grid }, { mode = mode, padding = padding, align_corners = corners })
+end
+
+--- Convolution whose window's elements are each moved: the elements are read in between pixels, and
+-- multiplied as columns.
+local function deform_conv(n, x, w, offset, b, mask)
+  local attrs = window(n, x, spatial(w.shape))
+  local groups, shifts = n:int("group", 1), n:int("offset_group", 1)
+  local N, C = x.shape[1], x.shape[2]
+  local oh, ow = offset.shape[3], offset.shape[4]
+  local K, P = kit.product(attrs.kernel), oh * ow
+  -- Where each element of each window lies without the offset: (K, P, 2).
+  local base = {}
+  for ky = 0, attrs.kernel[1] - 1 do
+    for kx = 0, attrs.kernel[2] - 1 do
+      for i = 0, oh - 1 do
+        for j = 0, ow - 1 do
+          base[#base + 1] = i * attrs.stride[1] - attrs.pad[1] + ky * attrs.dilation[1]
+          base[#base + 1] = j * attrs.stride[2] - attrs.pad[2] + kx * attrs.dilation[2]
+        end
+      end
+    end
+  end
+  local places = kit.reshape(core.tensor(base, x.dtype), { K * P, 2 })
+  local moved = kit.reshape(offset, { N * shifts, K, 2, P })
+  moved = kit.reshape(kit.permute(moved, { 1, 2, 4, 3 }), { N * shifts, K * P, 2 })
+  local planes = kit.reshape(x, { N * shifts, C // shifts, x.shape[3], x.shape[4] })
+  local columns = at_corners(planes, F.Add { moved, places })
+  if mask then
+    columns = F.Mul { columns, kit.reshape(mask, { N * shifts, 1, K * P }) }
+  end
+  local O = w.shape[1]
+  columns = kit.reshape(columns, { N, groups, C // groups * K, P })
+  local kernels = kit.reshape(w, { 1, groups, O // groups, C // groups * K })
+  local y = kit.reshape(F.MatMul { kernels, columns }, { N, O, oh, ow })
+  return b and F.Add { y, kit.reshape(b, { O, 1, 1 }) } or y
+end
+
+-- ---- regions ------------------------------------------------------------------------------------
+
+--- For one dimension of regions: the two pixels around each of `count` samples in each of `bins`,
+-- and the weights of both; (R, bins * count).
+local function samples(n, from, to, size, bins, count, dtype, at_least_one)
+  local regions = from.shape[1]
+  local length = F.Sub { to, from }
+  if at_least_one then length = F.Maximum { length, kit.number(1, dtype) } end
+  local step = F.Div { length, kit.number(bins * count, dtype) }
+  local index = kit.cast(n:make("Range", { stop = bins * count, dtype = "i64" }), dtype)
+  local p = F.Add { kit.reshape(from, { regions, 1 }), F.Mul { kit.reshape(step, { regions, 1 }),
+    F.Add { index, kit.number(0.5, dtype) } } }
+  local inside = F.LogicalAnd { F.Ge { p, kit.number(-1, dtype) },
+    F.Le { p, kit.number(size, dtype) } }
+  p = F.Minimum { F.Maximum { p, kit.number(0, dtype) }, kit.number(size - 1, dtype) }
+  local low = F.Floor(p)
+  local share = F.Sub { p, low }
+  local zero, one = kit.number(0, dtype), kit.number(1, dtype)
+  return { low, F.Minimum { F.Add { low, one }, kit.number(size - 1, dtype) } },
+    { F.Where { inside, F.Sub { one, share }, zero }, F.Where { inside, share, zero } }
+end
+
+--- x (R, C, H, W) along dimension d at positions (R, P), times their weights.
+local function weighted(x, d, positions, weights)
+  local line, shape = { x.shape[1], 1, 1, 1 }, kit.copy(x.shape)
+  line[d], shape[d] = positions.shape[2], positions.shape[2]
+  local at = kit.expand(kit.reshape(kit.cast(positions, "i64"), line), shape)
+  return F.Mul { F.GatherElements({ x, at }, { axis = d }), kit.reshape(weights, line) }
+end
+
+local function roi_align(n, x, rois, batch)
+  local half = n:text("coordinate_transformation_mode",
+    n.version >= 16 and "half_pixel" or "output_half_pixel") == "half_pixel"
+  local oh, ow = n:int("output_height", 1), n:int("output_width", 1)
+  local scale, ratio = n:float("spatial_scale", 1), n:int("sampling_ratio", 0)
+  local mode, dtype, C = n:text("mode", "avg"), x.dtype, x.shape[2]
+  local function side(r, k)
+    local v = F.Mul { kit.reshape(kit.part(r, 2, k, 1), { r.shape[1] }), kit.number(scale, dtype) }
+    return half and F.Sub { v, kit.number(0.5, dtype) } or v
+  end
+  local function pooled(r, b, gh, gw)
+    local R = r.shape[1]
+    local planes = F.Gather({ x, b }, { axis = 1 })
+    local py, wy = samples(n, side(r, 2), side(r, 4), x.shape[3], oh, gh, dtype, not half)
+    local px, wx = samples(n, side(r, 1), side(r, 3), x.shape[4], ow, gw, dtype, not half)
+    local y
+    for i = 1, 2 do
+      local rows = weighted(planes, 3, py[i], wy[i])
+      for j = 1, 2 do
+        local term = weighted(rows, 4, px[j], wx[j])
+        y = y and F[mode == "max" and "Maximum" or "Add"] { y, term } or term
+      end
+    end
+    y = kit.reshape(y, { R, C, oh, gh, ow, gw })
+    return F[mode == "max" and "Max" or "Mean"](y, { axes = { 4, 6 } })
+  end
+  if ratio > 0 then return pooled(rois, batch, ratio, ratio) end
+  -- As many samples as a bin has pixels: each region has its own number.
+  local corners, parts = n:list(2), {}
+  for r = 1, rois.shape[1] do
+    local function count(from, to, bins)
+      local length = (corners[4 * (r - 1) + to] - corners[4 * (r - 1) + from]) * scale
+      return math.max(math.ceil((half and length or math.max(length, 1)) / bins), 1)
+    end
+    parts[r] = pooled(kit.part(rois, 1, r, 1), kit.part(batch, 1, r, 1), count(2, 4, oh),
+      count(1, 3, ow))
+  end
+  return kit.concat(parts, 1)
+end
+
+--- Columns of blocks added up to images of any rank.
+local function col2im(n, x)
+  local image, block = n:list(2), n:list(3)
+  local rank = #image
+  local dilation = n:ints("dilations", kit.fill(rank, 1))
+  local stride = n:ints("strides", kit.fill(rank, 1))
+  local pads = n:ints("pads", kit.fill(2 * rank, 0))
+  local padded, count = {}, {}
+  for d = 1, rank do
+    padded[d] = image[d] + pads[d] + pads[d + rank]
+    count[d] = (padded[d] - dilation[d] * (block[d] - 1) - 1) // stride[d] + 1
+  end
+  --- Flat places of all combinations of `size` steps in each dimension.
+  local function combinations(size, step)
+    local places = { 0 }
+    for d = 1, rank do
+      local next_places = {}
+      for _, p in ipairs(places) do
+        for i = 0, size[d] - 1 do next_places[#next_places + 1] = p * padded[d] + i * step[d] end
+      end
+      places = next_places
+    end
+    return core.tensor(places, "i64")
+  end
+  local elements, blocks = combinations(block, dilation), combinations(count, stride)
+  local at = F.Add { kit.unsqueeze(elements, { 2 }), blocks }
+  local N, C = x.shape[1], x.shape[2] // kit.product(block)
+  local n_at = kit.product(at.shape)
+  local planes = n:make("Constant", { shape = { N, C, kit.product(padded) }, dtype = x.dtype,
+    value = 0 })
+  local y = F.IndexAdd({ planes, kit.reshape(at, { -1 }), kit.reshape(x, { N, C, n_at }) },
+    { axis = 3 })
+  y = kit.reshape(y, { N, C, table.unpack(padded) })
+  for d = 1, rank do y = kit.part(y, d + 2, pads[d] + 1, image[d]) end
+  return y
+end
+
+return function(op)
+  op.Conv, op.ConvTranspose, op.DeformConv = conv, conv_transpose, deform_conv
+
+  op.MaxPool, op.MaxUnpool = max_pool, max_unpool
+  function op.AveragePool(n, x)
+    local attrs = window(n, x)
+    attrs.ceil_mode, attrs.count_include_pad = n:flag "ceil_mode", n:flag "count_include_pad"
+    return F.AveragePool(x, attrs)
+  end
+  function op.LpPool(n, x)
+    local attrs = window(n, x)
+    attrs.ceil_mode, attrs.p = n:flag "ceil_mode", n:int("p", 2)
+    return F.LpPool(x, attrs)
+  end
+  function op.GlobalAveragePool(_, x) return F.GlobalAveragePool(x) end
+  function op.GlobalMaxPool(_, x) return (F.GlobalMaxPool(x)) end
+  function op.GlobalLpPool(n, x) return F.GlobalLpPool(x, { p = n:int("p", 2) }) end
+
+  op.Resize, op.Upsample, op.GridSample = resize, upsample, grid_sample
+  function op.AffineGrid(n, theta)
+    local size = n:list(2)
+    return F.AffineGrid(theta, { sizes = table.move(size, 3, #size, 1, {}),
+      align_corners = n:flag "align_corners" })
+  end
+  op.RoiAlign, op.Col2Im = roi_align, col2im
+end

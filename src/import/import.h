@@ -1,0 +1,10 @@
+/* import: files of other programs as plain data. ONNX: neap/onnx.h is what users call; the bytes
+ * are parsed by protobuf-c from the schema that libonnx-dev has, and what a node means is said in
+ * Lua (lua/neap/onnx).
+ */
+#ifndef NEAP_IMPORT_H
+#define NEAP_IMPORT_H
+
+#include "io/io.h"
+
+#endif

@@ -1,0 +1,95 @@
+/* onnx_skim.c: a look at the wire format before it is unpacked. protobuf-c calls itself for each
+ * message within a message, as deep as the bytes say, and merges an optional message that comes
+ * twice: neither is for bytes that nobody has looked at.
+ *
+ * Each byte is read once for each message around it, so that the work is bytes times depth.
+ */
+#include "import/onnx_int.h"
+
+enum {
+  /* Three messages a subgraph: some thirty subgraphs within each other. */
+  MOST_DEPTH = 100,
+  MOST_TAG = 64 /* of the fields whose coming twice is noticed: the schema's are below */
+};
+
+typedef struct skim {
+  const neap_onnx_file *file;
+  const uint8_t *begin; /* of the file, for offsets in messages */
+  neap_error *error;
+} skim;
+
+static neap_status fail_at(const skim *s, const uint8_t *at, const char *what) {
+  return neap_onnx_fail(s->file, s->error, NEAP_DATA, "damaged, or no ONNX file: %s at byte %lld",
+                        what, (long long)(at - s->begin));
+}
+
+/* The number at *at, which moves behind it; false where it ends late or never. */
+static bool read_number(const uint8_t **at, const uint8_t *end, uint64_t *out) {
+  *out = 0;
+  for (int shift = 0; shift < 70; shift += 7) {
+    if (*at == end) return false;
+    uint8_t byte = *(*at)++;
+    if (shift < 64) *out |= (uint64_t)(byte & 127) << shift;
+    if (byte < 128) return true;
+  }
+  return false;
+}
+
+static neap_status skim_message(const skim *s, const ProtobufCMessageDescriptor *descriptor,
+                                const uint8_t *at, const uint8_t *end, int depth) {
+  uint64_t seen = 0;
+  if (depth == MOST_DEPTH) return fail_at(s, at, "messages are nested too deeply");
+  while (at < end) {
+    /* A field: its tag and kind, and for most kinds how long it is. */
+    const uint8_t *from = at;
+    uint64_t key, n = 0;
+    if (!read_number(&at, end, &key)) return fail_at(s, from, "a field's number does not end");
+    int kind = (int)(key & 7);
+    uint64_t tag = key >> 3;
+    if (tag == 0 || tag > UINT32_MAX >> 3) return fail_at(s, from, "a field has no number");
+    if (kind == 0) {
+      if (!read_number(&at, end, &key)) return fail_at(s, from, "a number does not end");
+      continue;
+    }
+    if (kind == 2 && !read_number(&at, end, &n)) return fail_at(s, from, "a length does not end");
+    if (kind == 1) n = 8;
+    if (kind == 5) n = 4;
+    if (kind != 1 && kind != 2 && kind != 5)
+      return fail_at(s, from, "a field of a kind that there is not");
+    if (n > (uint64_t)(end - at)) return fail_at(s, from, "a field is longer than what is left");
+    /* A message within this one is looked at in the same way. One that may come once comes once. */
+    const ProtobufCFieldDescriptor *field =
+      protobuf_c_message_descriptor_get_field(descriptor, (unsigned)tag);
+    if (kind == 2 && field != NULL && field->type == PROTOBUF_C_TYPE_MESSAGE) {
+      NEAP_TRY(skim_message(s, field->descriptor, at, at + n, depth + 1));
+      bool once = field->label != PROTOBUF_C_LABEL_REPEATED && tag < MOST_TAG;
+      if (once && (seen >> tag & 1) != 0) return fail_at(s, from, "a field comes twice");
+      if (once) seen |= (uint64_t)1 << tag;
+    }
+    at += n;
+  }
+  return NEAP_OK;
+}
+
+neap_status neap_onnx_skim(const neap_onnx_file *file, const ProtobufCMessageDescriptor *descriptor,
+                           const uint8_t *data, size_t n, neap_error *error) {
+  skim s = {file, data, error};
+  return skim_message(&s, descriptor, data, data + n, 0);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void *take(void *refused, size_t bytes) {
+  void *block = neap_alloc(bytes);
+  if (block == NULL) *(bool *)refused = true;
+  return block;
+}
+
+static void give(void *refused, void *block) {
+  (void)refused;
+  neap_free(block);
+}
+
+ProtobufCAllocator neap_onnx_allocator(bool *refused) {
+  return (ProtobufCAllocator){take, give, refused};
+}
