@@ -62,18 +62,38 @@ Imported.__call = function(self, x)
 end
 
 local import_options = record.declare("neap.import", { call = "(path, {})",
-  doc = [[What neap.export wrote as a function, or nil, message, code: f(x) runs it, f.net is the
-    net, f.workspace has its parameters.]],
+  doc = [[What neap.export wrote, or an ONNX file (.onnx), as a function, or nil, message, code:
+    f(x) runs it, f.net is the net, f.workspace has its parameters. Of an ONNX file the other
+    options say what it leaves open; f.notes lists what was assumed.]],
   { "map", "choice", unset = "they are read", choices = { "r", "c" },
     doc = [[how the file is mapped: its bytes are the parameters, nothing is read before it is used,
       and processes share it; "r": they can't be written; "c": what is written stays here]] },
+  { "model", "boolean", false,
+    doc = "ONNX: a module in the place of a function, whose weights can be trained" },
+  { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
+    doc = "ONNX: sizes of the dimensions that the file names" },
+  { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
+    doc = "ONNX: shapes of inputs, whatever the file says" },
+  { "constants", "any", says = "tensors by the input's name", unset = "none",
+    doc = "ONNX: inputs that always have this value, and are no inputs then" },
   example = 'neap.import("run.safetensors", { map = "r" })' })
+
+local of_onnx = { "model", "dims", "shapes", "constants" }
 
 --- neap.import(path [, { .. }]) -> f, or nil, message, code: see the record.
 function model.import(path, given)
   local o = import_options:read(given)
   if type(path) ~= "string" then
     fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
+  end
+  if path:lower():match "%.onnx$" then
+    if o.map then fail "neap.import: map is for .safetensors files" end
+    local result, message, code = require("neap.onnx").import(path, o)
+    if not result or o.model then return result, message, code end
+    return setmetatable(result, Imported)
+  end
+  for _, name in ipairs(of_onnx) do
+    if o[name] then fail(("neap.import: %s is for .onnx files"):format(name)) end
   end
   local ws = workspace.new {} -- draws a seed
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)

@@ -85,7 +85,14 @@ local function check_fields(who, result)
   end
 end
 
---- Loads a net file by path or zoo name.
+--- An ONNX file as the module that it is; what it leaves open is taken as 1.
+local function of_onnx(path, batch)
+  local model, message = require("neap.onnx").import(path, { model = true })
+  if not model then error(message, 0) end
+  return { model = model, name = path:match "([^/]+)%.[^.]*$" or path, batch = batch or 1 }
+end
+
+--- Loads a net file by path or zoo name, or an ONNX file.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
 -- @return table {model =, loss =, optimizer =, batch =, name =, mem_param =} or {net =, name =,
@@ -96,6 +103,7 @@ function netfile.load(name, ...)
   if batch and math.tointeger(batch) == 0 then
     fail(("\"%s\": a batch has at least 1 row"):format(name))
   end
+  if stem:lower():match "%.onnx$" then return of_onnx(stem, math.tointeger(batch)) end
   local text, chunk_name
   if stem:match "%.lua$" then
     text, chunk_name = read_file(stem)

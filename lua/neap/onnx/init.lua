@@ -30,7 +30,7 @@ function onnx.read_tensor(path) return core.read_onnx_tensor(path) end
 -- ---- inputs -------------------------------------------------------------------------------------
 
 --- Inputs that the file has no initializer for, in order.
-local function open_inputs(model)
+function onnx.open_inputs(model)
   local has = {}
   for _, t in ipairs(model.graph.initializers) do has[t.name] = true end
   local list = {}
@@ -40,9 +40,33 @@ local function open_inputs(model)
   return list
 end
 
+--- Those of them that are fed, not bound to a constant.
+function onnx.fed(inputs, o)
+  local list = {}
+  for _, input in ipairs(inputs) do
+    if not (o.constants and o.constants[input.name]) then list[#list + 1] = input end
+  end
+  return list
+end
+
+--- The values of the inputs that are bound.
+function onnx.constants(model, o)
+  local values = {}
+  for _, input in ipairs(onnx.open_inputs(model)) do
+    local constant = o.constants and o.constants[input.name]
+    if constant then values[input.name] = graph.known(constant, input.elem, input.name) end
+  end
+  return values
+end
+
 --- The sizes of an input: those given for it, or the file's, with named dimensions bound; a
 -- dimension that nobody says is 1, and `notes` says so.
-local function shape_of(input, o, notes)
+function onnx.shape_of(input, o, notes)
+  local type_row = kit.types[input.elem]
+  if not type_row or not type_row.dtype or input.kind ~= "tensor" then
+    error({ located = true, code = "data", message = ("input \"%s\" is no tensor of a type that \z
+      Neap reads"):format(input.name) }, 0)
+  end
   if o.shapes and o.shapes[input.name] then return o.shapes[input.name] end
   local shape = {}
   for d, size in ipairs(input.dims or {}) do
@@ -92,30 +116,51 @@ end
 --- The model's net: {net =, weights = {name = tensor}, notes =, elems = of the outputs}. Raises
 -- what is wrong, located.
 -- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
-function onnx.build(model, o)
+-- @tparam ?function declare of graph.run; left out, weights are declared in the net
+function onnx.build(model, o, declare)
   local net = net_module.new(graph.clean(model.graph.name))
-  local weights, notes, values, given, input_names = {}, {}, {}, {}, {}
+  local weights, notes, given, input_names = {}, {}, {}, {}
+  local values = onnx.constants(model, o)
   for _, t in ipairs(model.graph.initializers) do given[t.name] = true end
-  for _, input in ipairs(open_inputs(model)) do
-    local constant = o.constants and o.constants[input.name]
-    local type_row = kit.types[input.elem]
-    if constant then
-      values[input.name] = graph.known(constant, input.elem, input.name)
-    else
-      if not type_row or not type_row.dtype or input.kind ~= "tensor" then
-        error({ located = true, code = "data", message = ("input \"%s\" is no tensor of a type \z
-          that Neap reads"):format(input.name) }, 0)
-      end
-      local blob = net:input(graph.clean(input.name), shape_of(input, o, notes), type_row.dtype)
-      input_names[input.name] = blob.name
-      values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
-    end
+  for _, input in ipairs(onnx.fed(onnx.open_inputs(model), o)) do
+    local blob = net:input(graph.clean(input.name), onnx.shape_of(input, o, notes),
+      kit.types[input.elem].dtype)
+    input_names[input.name] = blob.name
+    values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
-  local results = graph.run(model, net, values, declare_in(weights))
+  local results = graph.run(model, net, values, declare or declare_in(weights))
   local names = name_outputs(net, model, results)
   return { net = net, weights = weights, notes = notes, outputs = names, given = given,
     input_names = input_names,
     elems = kit.map(results, function(v) return v.elem end) }
+end
+
+-- ---- neap.import --------------------------------------------------------------------------------
+
+--- The word before which a file's fault is the result: nil, message, code.
+local function failed(path, err)
+  if type(err) == "table" and err.message then
+    return nil, ("%s: %s"):format(path, err.message), err.code or "data"
+  end
+  error(err, 0)
+end
+
+--- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
+-- module. nil, message, code where the file is at fault.
+function onnx.import(path, o)
+  local model, message, code = onnx.read(path)
+  if not model then return nil, message, code end
+  if o.model then
+    local ok, result = pcall(require "neap.onnx.module", model, o)
+    if not ok then return failed(path, result) end
+    return result
+  end
+  local ok, built = pcall(onnx.build, model, o)
+  if not ok then return failed(path, built) end
+  local ws = require("neap.workspace").new {}
+  ws:init(built.net)
+  for name, t in pairs(built.weights) do ws:feed(name, t) end
+  return { net = built.net, workspace = ws, notes = built.notes }
 end
 
 return onnx
