@@ -251,6 +251,11 @@ local calls = {
     local t = neap.data.pad({ { 1, 2 }, { 3 } }, o)
     return t.dtype .. t:hash() .. table.concat(t.shape, ",")
   end,
+  ["trainer:find_lr"] = function(o)
+    local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
+    o.steps = o.steps ~= 100 and o.steps or 6
+    return tostring(t:find_lr(rows(), o))
+  end,
   ["neap.with"] = function(o)
     return neap.with(o, function() return neap.rand(3):hash() .. neap.threads() end)
   end,
@@ -383,6 +388,7 @@ local other = {
   ["m:net.losses"] = { nn.MseLoss() }, ["m:net.fields"] = { x = { 3, 4 } },
   ["m:net.params"] = "*weight",
   ["trainer:fit.valid"] = rows(), ["trainer:fit.checkpoint"] = folder .. "/neap_run.safetensors",
+  ["trainer:find_lr.from"] = 1e-3, ["trainer:find_lr.steps"] = 7,
   ["trainer:fit.verbose"] = 0, ["trainer:fit.epochs"] = 2, ["trainer:fit.steps"] = 1,
   ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
   ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
@@ -432,10 +438,11 @@ local with = {
   ["m:net.metrics"] = { loss = nn.MseLoss() }, ["m:net.target"] = {},
   ["m:net.params"] = { train = true, loss = nn.MseLoss() },
   ["m:net.guard"] = { train = true, loss = nn.MseLoss() },
+  ["m:net.grad_norm"] = { train = true, loss = nn.MseLoss() },
   ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },
   ["neap.data.chars.holdout"] = { split = "train" },
   ["neap.trainer.micro"] = { reduces = "mean" }, ["neap.trainer.accumulate"] = { reduces = "mean" },
-  ["trainer:fit.resume"] = { epochs = 1 },
+  ["trainer:fit.resume"] = { epochs = 1 }, ["trainer:fit.valid_every"] = { valid = rows() },
   ["net:gradient.allow_unused"] = { wrt = { "x", "unused" } },
   ["ws:run_steps.report_every_ms"] = { report = "test" },
   ["ws:run_steps.report"] = { report_every_ms = 1 },

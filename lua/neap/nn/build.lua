@@ -199,7 +199,9 @@ end
 
 --- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the
 -- update, or, without an optimizer, the gradients as blobs of their own, param "w".grad.
-local function add_backward(record, loss, optimizer)
+-- @param o options of m:net
+-- @return the blob of all gradients' norm, where it is asked for
+local function add_backward(record, loss, o)
   local net, wrt = record.net, trained(record)
   if #wrt == 0 then fail("the model has no trainable parameter") end
   local n_param = #wrt
@@ -217,7 +219,10 @@ local function add_backward(record, loss, optimizer)
       watch.f(watch.module, gradient)
     end
   end
-  if optimizer then optimizer:apply(net, grads) else net:keep(kept) end
+  local norm
+  if o.grad_norm then norm = net:op("GradNorm", kept, { "gradient_norm" }, {}) end
+  if o.optimizer then o.optimizer:apply(net, grads) else net:keep(kept) end
+  return norm
 end
 
 --- The paths of the modules that a net is built without, as a set; nil for none. Raises for a name
@@ -290,6 +295,7 @@ local net_fields = {
     doc = "the fields of a batch, for forward and losses that name them" },
   { "target", "table|boolean", unset = "as the loss says", says = [[{ shape =, dtype = } of one
       example's label, or false]], doc = "what y looks like; false: the loss takes none" },
+  { "grad_norm", "boolean", false, doc = "whether the norm of all gradients is an output" },
   { "guard", "boolean", false,
     doc = "whether the step stops, before anything changes, when the loss is not finite" },
   { "traced", "boolean", false, doc = "whether the modules are noted that each op is of" },
@@ -370,13 +376,14 @@ function Module.net(self, given)
     local left = unread()
     if left then goal:refuse_target(outs, left) end
     if left then batches.fail_unread(self, left, goal:fields(o.metrics)) end
-    if o.train then add_backward(record, blobs.loss, o.optimizer) end
+    if o.train then blobs.grad_norm = add_backward(record, blobs.loss, o) end
     declare_unread(self)
   end)
   for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
   local outputs = { blobs.loss or blobs.output }
   if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
   for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
+  if blobs.grad_norm then outputs[#outputs + 1] = blobs.grad_norm end
   for _, name in ipairs(goal and goal:names() or {}) do outputs[#outputs + 1] = blobs[name] end
   record.net:outputs(outputs)
   local keep = type(o.keep) == "string" and { o.keep } or options.append({}, o.keep or {})

@@ -16,8 +16,9 @@ local copy = require("neap.train.state").copy
 -- What a metric can't be called: fields of what a step, an evaluation and an epoch give, a report's
 -- methods, and blobs of the model's net.
 local taken = {
-  "accumulated", "columns", "csv", "epoch", "held_bytes", "json", "loss", "lr", "ms", "n",
-  "output", "seconds", "skipped", "step", "updated", "valid", "x", "y",
+  "accumulated", "columns", "csv", "epoch", "grad_norm", "gradient_norm", "held_bytes", "json",
+  "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated", "updates", "valid",
+  "within", "x", "y",
 }
 local is_taken = {}
 for _, name in ipairs(taken) do is_taken[name] = true end

@@ -103,7 +103,8 @@ local function loss_line(records)
     losses[#losses])
 end
 
---- Report of the epochs so far: epoch, step, loss, <metric>, valid_loss, valid_<metric>, seconds.
+--- Report of the epochs so far, and of looks at valid data within them (valid_every): epoch, step,
+-- loss, <metric>, valid_loss, valid_<metric>, grad_norm, lr of the last step, seconds.
 function Trainer:history()
   local names = state.measured(self)
   local columns = { "epoch", "step", "loss", table.unpack(names) }
@@ -112,7 +113,8 @@ function Trainer:history()
       columns[#columns + 1] = "valid_" .. name
     end
   end
-  columns[#columns + 1] = "seconds"
+  if self.grad_norm then columns[#columns + 1] = "grad_norm" end
+  table.move({ "lr", "seconds" }, 1, 2, #columns + 1, columns)
   return report.new { rows = self.records, columns = columns, title = loss_line(self.records) }
 end
 

@@ -32,6 +32,8 @@ local fit_options = record.declare("trainer:fit", {
   { "epochs", "integer", min = 0, unset = "1, or as many as `steps` needs", doc = "epochs to run" },
   { "steps", "integer", min = 0, unset = "as the epochs are long", doc = "updates to run at most" },
   { "valid", "data", unset = "none", doc = "data set that each epoch ends with a look at" },
+  { "valid_every", "integer", min = 1, unset = "epochs alone",
+    doc = "steps from one look at valid to the next: each is a row of the history" },
   {
     "checkpoint", "string|table", unset = "none", says = "a path, or { path, every = steps }",
     doc = "file, .safetensors, that each epoch is written to, and every so many steps",
@@ -124,11 +126,13 @@ local function mean_of(self)
   return means(self, self.position.sums, self.position.rows, self.position.counted)
 end
 
---- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
-local function end_epoch(self, o, epoch, seconds, bar)
+--- A record of the epoch under way as it stands now, valid data looked at.
+-- @return record, {name = value} for the screen
+local function record_of(self, o, epoch, seconds)
   local record = copy(mean_of(self), {
     epoch = epoch,
     step = self.position.step,
+    lr = self.last_lr,
     seconds = seconds,
   })
   local shown = { loss = record.loss }
@@ -141,9 +145,26 @@ local function end_epoch(self, o, epoch, seconds, bar)
         valid[name], valid[name]
     end
   end
+  return record, shown
+end
+
+--- A look at valid data within an epoch is a record beside those of epochs.
+local function look_within(self, o, start)
+  local record = record_of(self, o, self.position.epoch + 1, core.clock() - start)
+  record.within = 1
+  self.records[#self.records + 1] = record
+  for name, value in pairs(self.run_row and record.valid or {}) do
+    if name ~= "n" then self.run_row:metric("valid_" .. name, record.step, value) end
+  end
+end
+
+--- What ends an epoch, or the last part of one: validation, the record, the line on the screen.
+local function end_epoch(self, o, epoch, seconds, bar)
+  local record, shown = record_of(self, o, epoch, seconds)
   bar:finish(shown)
   local last = self.records[#self.records]
-  local goes_on = last ~= nil and last.epoch == epoch -- it was stopped in this epoch
+  -- it was stopped in this epoch
+  local goes_on = last ~= nil and last.epoch == epoch and not last.within
   if goes_on then record.seconds = record.seconds + last.seconds end
   self.records[#self.records + (goes_on and 0 or 1)] = record
   -- beside those of single steps, which have the plain names
@@ -200,11 +221,13 @@ end
 -- ---- the loop -----------------------------------------------------------------------------------
 
 --- The rest of the epoch under way. @return whether on_step has ended the fit
-local function run_epoch(self, set, o, last_step, bar)
+local function run_epoch(self, set, o, last_step, bar, start)
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
     local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
     bar:update(self.position.in_epoch, mean_of(self))
     local stop = o.on_step and o.on_step(result, self.handle) == false
+    local is_look = o.valid_every and result.updated and result.step % o.valid_every == 0
+    if is_look then look_within(self, o, start) end
     if o.every and self.position.step % o.every == 0 and result.updated then
       must(self:save(o.path))
     end
@@ -234,7 +257,7 @@ local function fit(self, set, o)
       verbose = o.verbose,
       first = self.position.in_epoch,
     }
-    local stop = run_epoch(self, set, o, last_step, bar)
+    local stop = run_epoch(self, set, o, last_step, bar, start)
     if self.position.rows == 0 then
       error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" })
     end
@@ -313,6 +336,7 @@ function Trainer:fit(set, given)
   check_set("fit", set)
   local o = fit_options:read(given, "fit")
   local refuse = check_valid(self, set, o.valid)
+  if o.valid_every and not o.valid then fail("fit: valid_every expects data in valid") end
   local _ <close> = begin_once(self)
   take_checkpoint(o)
   if core.clear_interrupt then core.clear_interrupt() end -- the next Ctrl-C is caught again

@@ -6,7 +6,8 @@
 -- Here a trainer is made and closed. The folder train has the rest: state (where a run stands, and
 -- calls that leave nothing behind when they fail), checks (of what is given), programs (nets, their
 -- programs and plans), step (a batch, micro-batches, accumulation), evaluate (loss, metrics,
--- predictions, history), checkpoint, and fit (epochs), handle (what users hold).
+-- predictions, history), checkpoint, and fit (epochs), find_lr, handle (what
+-- users hold).
 --
 -- INVARIANT: options are checked before the model is touched: a trainer that is refused leaves it
 -- as it was.
@@ -26,6 +27,7 @@ require "neap.train.step"
 require "neap.train.evaluate"
 require "neap.train.checkpoint"
 require "neap.train.fit"
+require "neap.train.find_lr"
 
 local trainer_options = record.declare("neap.trainer", {
   doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step
@@ -121,6 +123,8 @@ local trainer_options = record.declare("neap.trainer", {
     "seed", "integer", unset = "the model's", doc = "what the model's parameters and draws follow",
   },
   { "name", "name", unset = "the model's", doc = "name of its runs in the database" },
+  { "grad_norm", "boolean", unset = "false", doc = [[whether steps tell the norm of all gradients,
+      before they are clipped, as grad_norm, and the history its mean over an epoch's updates]] },
   { "profile", "boolean", unset = "false", doc = "whether the time of each op is measured" },
   { "mem_param", "table", doc = "Caffe's words for memory, as neap.mem_param takes them" },
   example = "neap.trainer { model = nn.Linear { 4, 2 }, optimizer = optim.SGD { lr = 0.1 }, "
@@ -137,6 +141,7 @@ local function new(given)
     goal = objective.of("neap.trainer", o.loss, o.losses)
       or objective.of("neap.trainer", nn.CrossEntropyLoss {}),
     params = o.train,
+    grad_norm = o.grad_norm,
     optimizer = o.optimizer,
     schedule = o.schedule,
     metrics = type(o.metrics) == "string" and { o.metrics } or o.metrics or {},

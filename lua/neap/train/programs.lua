@@ -170,6 +170,7 @@ local function net_of(self, mode, n, without, fields)
     keep = train and self.keep or nil,
     name = self.name,
     guard = self.nan ~= "off",
+    grad_norm = train and self.grad_norm or nil,
     without = without,
   }
   learn_reduction(self, record.reduces, record.reduces_by)

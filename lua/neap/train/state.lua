@@ -79,14 +79,23 @@ local function add_values(self, sums, values, rows, counted)
   end
 end
 
+--- The norm of an update's gradients, where the trainer tells it: one that has been made.
+local function read_norm(self, pending, values, sums)
+  if not (self.grad_norm and pending.updates and self.ws:has "gradient_norm") then return end
+  values.grad_norm = self.ws:view("gradient_norm"):item()
+  sums.grad_norm, sums.updates = (sums.grad_norm or 0) + values.grad_norm, (sums.updates or 0) + 1
+end
+
 --- The means of such sums; of a loss that sums the sum itself, one number whatever the batches.
 -- @return table by name
 local function means(self, sums, rows, counted)
   local out = {}
   for name, sum in pairs(sums) do
     local weight = weight_of(self, name, rows, counted)
+    if name == "grad_norm" then weight = sums.updates end -- one for each update
     out[name] = weight > 0 and sum / weight or 0 / 0
   end
+  out.updates = nil
   return out
 end
 
@@ -110,6 +119,7 @@ local function settle(self)
   local values, sums, n = pending.blobs and read_metrics(self, pending.blobs) or {}, copy(p.sums),
     pending.no_batch and 0 or 1
   add_values(self, sums, values, pending.rows, pending.counted)
+  read_norm(self, pending, values, sums)
   local next_position = copy(p, {
     step = p.step + (pending.updates and 1 or 0),
     batches = p.batches + n,

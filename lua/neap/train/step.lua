@@ -48,6 +48,7 @@ local function feed_rate(self)
   if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
   check_rate(self, lr)
   self.rate:set(lr)
+  self.last_lr = lr
   self.ws:feed("lr", self.rate)
   return lr
 end
@@ -161,7 +162,7 @@ end
 --- What the step measured goes to the database's row of the training.
 local function record_step(self, values, result)
   local run = self.run_row
-  if not run then return end
+  if not run or self.is_trying then return end -- the finder's steps are no training
   for name, value in pairs(values) do run:metric(name, result.step, value) end
   if result.updated then run:step(result.step, result.ms) end
 end
