@@ -176,6 +176,18 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
     subs[body] = NULL;
     CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "the plan fewer");
     subs[body] = kept;
+    if (half == 1) {
+      /* each figure of the halves for itself */
+      loop->record_bytes += NEAP_ALIGN;
+      CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "");
+      loop->record_bytes -= NEAP_ALIGN;
+      loop->grows = !loop->grows;
+      CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "");
+      loop->grows = !loop->grows;
+      loop->n_item--;
+      CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "");
+      loop->n_item++;
+    }
     loop->max++; /* more iterations than the frames hold */
     CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "do not hold 6 iterations");
     loop->max--;

@@ -58,6 +58,18 @@ static double fetch(neap_workspace *ws, const char *name, int64_t i) {
   return v;
 }
 
+/* What the loss does not depend on has a gradient of zeros. */
+TEST(a_gradient_by_what_the_loss_does_not_read_is_zero) {
+  neap_net *net = small_net();
+  declare(net, "apart", NEAP_ROLE_INPUT, NEAP_SHAPE(2), 0);
+  CHECK_OK(neap_net_add_gradient(net, "loss", 2, (const char *[]){"w", "apart"},
+                                 (const char *[]){NULL, "zero"}, NULL, &error));
+  neap_forecast forecast = {0};
+  CHECK_OK(neap_driver_plan(net, &(neap_compile_options){0}, &forecast, &error));
+  neap_forecast_fini(&forecast);
+  neap_net_free(net);
+}
+
 TEST(gradient_of_a_small_net_is_exact) {
   neap_net *net = small_net();
   CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"w"}, (const char *[]){NULL},
@@ -469,7 +481,8 @@ TEST(a_type_is_that_of_a_blob_which_is_there) {
 
 int main(int argc, char **argv) {
   return RUN(
-    argc, argv, T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
+    argc, argv, T(a_gradient_by_what_the_loss_does_not_read_is_zero),
+    T(gradient_of_a_small_net_is_exact), T(an_unused_branch_costs_nothing),
     T(a_loss_that_is_no_scalar_is_refused),
     T(sgd_inside_a_branch_updates_the_parameter_under_every_policy),
     T(a_gradient_goes_through_the_branch_that_is_taken),

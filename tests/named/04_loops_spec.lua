@@ -321,3 +321,21 @@ describe("stop_if", function()
     raises("stop_if returns a blob", doubled, 10, function() return 3 end)
   end)
 end)
+
+describe("a net with loops, written out", function()
+  it("keeps states apart that begin as one blob", function()
+    local net = neap.net "twins"
+    local x = net:input("x", { 3 })
+    local a, b = net:Loop { trip = 3, init = { x, x },
+      body = function(n, _, a, b) return true, n:Tanh(b), n:Add { a, b } end }
+    net:outputs { net:Sub({ a, b }, "y") }
+    local feeds = { x = neap.tensor { 0.1, -0.2, 0.3 } }
+    local function difference(of)
+      local ws <close> = neap.workspace { store = false }
+      return ws:run(of, feeds).y
+    end
+    local whole = difference(net)
+    assert.is_true(whole:equal(difference(net:expand {})))
+    assert.is_false(whole:equal(neap.zeros(3)))
+  end)
+end)

@@ -260,6 +260,35 @@ describe("fusion", function()
     end
   end)
 
+  it("joins BatchNorm and Relu where a gradient's gradient allows it", function()
+    for _, is_twice in ipairs { false, true } do
+      local function run(memory)
+        local net = neap.net "norm"
+        local x = net:input("x", { 4, 3, 5 })
+        net:BatchNorm({ x, net:param("g", { 3 }, 1.5), net:param("b", { 3 }, 0.5) },
+          { "y", "m", "v" }, { training = true })
+        local z = net:Relu("y", "z")
+        local loss = net:Mean(z * z * z, "l")
+        local gradients = net:gradient(loss, { wrt = { "x" } })
+        local out = gradients.x
+        if is_twice then
+          -- not by the op that follows: some lie between
+          local norm = net:Sum(net:Tanh(out * 40) * x, "n")
+          out = net:gradient(norm, { wrt = { "x" } }).x
+        end
+        net:outputs { net:Mul({ out, 1 }, "dx") }
+        local ws <close> = neap.workspace { seed = 3, store = false }
+        ws:init(net)
+        return ws:run(net, { x = neap.with({ seed = 5 }, neap.randn, 4, 3, 5) }, memory).dx,
+          types(net, memory)
+      end
+      local plain = run { fuse = false }
+      local fused, ops = run {}
+      assert.is_true(plain:close(fused, { rtol = 1e-4, atol = 1e-6 }))
+      assert.is_nil(ops.Relu)
+    end
+  end)
+
   it("leaves BatchNorm and Relu apart in a net that trains where rewrites are off", function()
     local net = neap.net "norm"
     net:input("x", { 4, 3, 5, 5 })
@@ -346,6 +375,36 @@ describe("fusion", function()
         agree(net, "y", feeds)
       end
     end
+  end)
+
+  it("finds attention whose keys were turned before, and no other turning", function()
+    -- as many heads as batches, and as wide as long: shapes do not tell the turnings apart
+    local shape = { 4, 4, 4, 4 }
+    for _, axes in ipairs { { 1, 2, 4, 3 }, { 1, 2, -1, -2 }, { 2, 1, 4, 3 }, { 1, 3, 4, 2 },
+      { 1, 2, 3, 4 } } do
+      local net = neap.net "attention"
+      local q, k, v = net:input("q", shape), net:input("k", shape), net:input("v", shape)
+      local s = net:MatMul({ q, net:Permute(k, nil, { axes = axes }) }, "s") / 2
+      net:outputs { net:MatMul({ net:Softmax(s, nil, { axis = -1 }), v }, "y") }
+      local is_turned = axes[2] == 2 and math.abs(axes[3]) ~= 3
+      assert.are.equal(is_turned and 1 or nil, types(net).Attention, table.concat(axes, " "))
+      agree(net, "y", { q = neap.randn(shape), k = neap.randn(shape), v = neap.randn(shape) })
+    end
+  end)
+
+  it("takes no two ops for one whose attributes differ", function()
+    local net = neap.net "slopes"
+    local x, parts = net:input("x", { 4, 6 }), {}
+    for i, slope in ipairs { 0.1, 0.5, 0.1 } do
+      parts[i] = net:LeakyRelu(x, nil, { slope = slope })
+      parts[i + 3] = net:Sum(x, nil, { axes = { i % 2 + 1 }, keepdim = true })
+    end
+    net:outputs { net:Concat({ parts[1] * 2 + parts[4], parts[2] * 3 + parts[5],
+      parts[3] * 4 + parts[6] }, "y") }
+    assert.are.equal(2, rules(net).duplicate)
+    assert.are.equal(2, types(net).LeakyRelu)
+    assert.are.equal(2, types(net).Sum)
+    agree(net, "y", { x = neap.randn(4, 6) }, { tolerance = 1e-6 })
   end)
 
   it("takes out what changes nothing, and what is computed twice", function()

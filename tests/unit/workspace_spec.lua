@@ -168,6 +168,18 @@ describe("running", function()
     assert.are.same({ 2, 4 }, ws:run(net, { x = { 1, 2 } }).z:totable())
   end)
 
+  it("says in fields, too, what a name can't be and which operand is no tensor", function()
+    local _, err = pcall(neap.net, "a b")
+    assert.same({ "name", "a b" }, { err.code, err.blob })
+    local net = neap.net "f"
+    net:outputs(net:Tanh(net:input("x", { 2 }), "y"))
+    local ws <close> = neap.workspace { store = false }
+    ws:feed("x", "a text")
+    _, err = pcall(ws.run, ws, net)
+    assert.same({ "dtype", "x", "a tensor", "a string" },
+      { err.code, err.blob, err.expected, err.got })
+  end)
+
   it("says which input was not fed", function()
     local net = neap.net "f"
     net:Relu(net:input("x", { 2 }), "y")
