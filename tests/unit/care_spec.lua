@@ -211,7 +211,6 @@ describe("the care of a database", function()
     assert.equal(1, #object.run)
     assert.equal("a", object.run[1].net)
     assert.equal(one(db, "count(*) from run_op where run_id = 1"), #object.run_op)
-    os.execute("mkdir " .. folder .. "/csv")
     assert(db:export { folder .. "/csv" })
     local n = 0
     for line in io.lines(folder .. "/csv/run.csv") do
@@ -219,6 +218,32 @@ describe("the care of a database", function()
       if n == 1 then assert.matches("^run_id,uuid,", line) end
     end
     assert.equal(3, n)
+  end)
+
+  it("writes a file whole or not at all, and no form that it does not know", function()
+    run(db, "a", 2)
+    assert.matches("knows how to write .txt", (select(2, db:export { folder .. "/rows.txt" })))
+    for _, file in ipairs { "/dev/null/x.json", "/dev/null/csv", folder .. "/none/x.sql" } do
+      local done, message = db:export { file }
+      assert.is_nil(done)
+      assert.is_string(message)
+    end
+    support.write_file(folder .. "/old.json", "as it was")
+    local out, code = shell(("sh -c 'trap \"\" XFSZ; ulimit -f 8; exec %s db export %s/old.json \z
+      --db %s' 2>&1"):format(support.program, folder, path))
+    assert.equal(1, code, out)
+    assert.equal("as it was", support.read_file(folder .. "/old.json"))
+  end)
+
+  it("asks no database that is not there, and makes none of a mistyped name", function()
+    local none = folder .. "/none.db"
+    for _, words in ipairs { "sql peak", "sql 'select 1'", "db info", "db prune", "db backup x.db",
+      "profile list", "diff run:1 run:2" } do
+      local out, code = shell(("%s %s --db %s 2>&1"):format(support.program, words, none))
+      assert.equal(1, code, words)
+      assert.matches("there is no database", out)
+      assert.is_nil(io.open(none))
+    end
   end)
 
   it("of the command line takes what is its own, and nothing in vain", function()

@@ -56,7 +56,8 @@ return {
       say(path, { path = path })
       return 0
     end
-    local db <close> = cli.need(neap.db(args.db))
+    -- what is merged may go into a new file
+    local db <close> = args.action == "merge" and cli.need(neap.db(args.db)) or cli.database(args)
     if args.action == "info" then
       cli.show(db:info(), args)
     elseif args.action == "verify" then

@@ -75,7 +75,7 @@ return {
     check(args)
     local db
     local function open()
-      db = db or cli.need(require("neap").db(args.db))
+      db = db or cli.database(args)
       return db
     end
     local _ <close> = setmetatable({}, { __close = function()

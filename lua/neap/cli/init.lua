@@ -68,6 +68,18 @@ function cli.whole(least)
   end
 end
 
+--- The database that --db names, else the default one. A file that is asked or tidied must be
+-- there: a mistyped name would be a new, empty database.
+function cli.database(args)
+  local path = args.db
+  if path then
+    local file = io.open(path, "rb")
+    if not file then error(("there is no database %s"):format(path), 0) end
+    file:close()
+  end
+  return cli.need(require("neap").db(path))
+end
+
 --- The parser of the whole command line, and of each verb by name.
 function cli.parser()
   local verbs = cli.verbs()

@@ -30,7 +30,7 @@ return {
     require("neap.memory.options").define(command)
   end,
   run = function(args)
-    local neap, cli = require "neap", require "neap.cli"
+    local cli = require "neap.cli"
     if args.action == "run" then
       if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
       local file = require("neap.net.file").load(args.what)
@@ -41,7 +41,7 @@ return {
         memory = require("neap.memory.options").of_command(args),
       }), args)
     end
-    local db <close> = cli.need(neap.db(args.db))
+    local db <close> = cli.database(args)
     if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end
     local id = args.what and math.tointeger(tonumber(args.what))
     if args.what and not id then

@@ -30,7 +30,7 @@ return {
     command:flag "--csv":description "Print CSV."
   end,
   run = function(args)
-    local neap, cli = require "neap", require "neap.cli"
+    local cli = require "neap.cli"
     if not args.query then return list(args) end
     local params = {}
     for _, pair in ipairs(args.params) do
@@ -40,7 +40,7 @@ return {
       end
       params[name] = math.tointeger(tonumber(value)) or tonumber(value) or value
     end
-    local db <close> = cli.need(neap.db(args.db))
+    local db <close> = cli.database(args)
     local ask = args.query:match "^[%w_]+$" and db.query or db.sql
     local report = cli.need(ask(db, args.query, params))
     if args.csv then

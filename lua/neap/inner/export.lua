@@ -2,6 +2,8 @@
 --
 -- What is written of a run is closed: each row that another one of them refers to is there too.
 -- @module neap.inner.export
+local core = require "neap.core"
+local options = require "neap.inner.options"
 local report = require "neap.report"
 
 local export = {}
@@ -121,15 +123,24 @@ local function write_json(db, out, list)
   return n
 end
 
+--- Writes a file as a whole or not at all. @return what fill(out) gives; nil, message
+local function write_file(path, fill)
+  local parts = {}
+  local result = fill { write = function(_, ...) options.append(parts, { ... }) end }
+  local good, message = core.write_text(path, table.concat(parts))
+  if not good then return nil, message end
+  return result
+end
+
 local function write_csv(db, folder, list)
+  local made, message = core.make_folder(folder)
+  if not made then return nil, message end
   local n = 0
   for _, t in ipairs(list) do
     local r = report_of(db, t)
     if #r > 0 then
-      local out, message = io.open(folder .. "/" .. t.name .. ".csv", "w")
-      if not out then return nil, message end
-      out:write(r:csv())
-      out:close()
+      made, message = core.write_text(folder .. "/" .. t.name .. ".csv", r:csv())
+      if not made then return nil, message end
     end
     n = n + #r
   end
@@ -144,12 +155,14 @@ function export.write(db, path, given)
     return nil, "there is no run with " .. runs
   end
   local list = tables(db, runs)
-  local form = path:match "%.(%a+)$"
-  if form ~= "sql" and form ~= "json" then return write_csv(db, path, list) end
-  local out, message = io.open(path, "w")
-  if not out then return nil, message end
-  local _ <close> = out
-  return (form == "sql" and write_sql or write_json)(db, out, list)
+  local form = path:match "[^/]%.(%a+)$"
+  if form == nil then return write_csv(db, path, list) end
+  local write = form == "sql" and write_sql or form == "json" and write_json
+  if not write then
+    return nil, ("%s: nobody knows how to write .%s; a file ends in .sql or .json, a folder for \z
+      .csv files in neither"):format(path, form)
+  end
+  return write_file(path, function(out) return write(db, out, list) end)
 end
 
 return export
