@@ -3,6 +3,7 @@
 local neap = require "neap"
 local op = require "neap.op"
 local record = require "neap.inner.record"
+local record_layers = require "record_layers"
 local support = require "support"
 local nn, optim, data, raises = neap.nn, neap.optim, neap.data, support.raises
 
@@ -29,12 +30,7 @@ local function rows()
 end
 
 -- By record: fields that it can't be made without, whose values `other` tells otherwise.
-local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { factor = 2 },
-  ["nn.ChannelShuffle"] = { groups = 4 },
-  ["nn.Lambda"] = { f = function(x) return x:relu() end },
-  ["nn.Sequential"] = { linear() }, ["nn.Residual"] = { nn.Linear { 4, 4 } },
-  ["nn.Concat"] = { linear(), linear() },
-  ["nn.Embedding"] = { n_row = 5, width = 4 }, ["nn.SelfAttention"] = { width = 4 },
+local base = {
   ["neap.trainer"] = function()
     return { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
   end,
@@ -55,21 +51,7 @@ local base = { ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { f
   ["net:Do"] = function()
     return { scope = "s", bindings = { p = "a" }, body = function(d) d:Tanh("p", "q") end }
   end }
-for _, rank in ipairs { 1, 2, 3 } do
-  base[("nn.Conv%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
-  for _, kind in ipairs { "Max", "Avg" } do
-    base[("nn.Adaptive%sPool%dd"):format(kind, rank)] = { output_size = 2 }
-  end
-  base[("nn.ConvTranspose%dd"):format(rank)] = { n_in = 2, n_out = 2, kernel = 2 }
-end
-for _, name in ipairs { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "AvgPool2d",
-  "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d" } do
-  base["nn." .. name] = { kernel = 4, pad = 1 }
-end
-base["nn.GroupNorm"] = { groups = 2, channels = 4 }
-for _, name in ipairs { "Linear", "LSTM", "GRU", "RNN" } do
-  base["nn." .. name] = { n_in = 4, n_out = 2 }
-end
+for name, given in pairs(record_layers.needed) do base[name] = given end
 
 --- A new table of what a record can't do without.
 local function needed(r)
@@ -368,6 +350,12 @@ local other = {
   ["nn.Sequential.dtype"] = "f32", ["nn.Concat.axis"] = -1, ["nn.SelfAttention.width"] = 8,
   ["nn.SelfAttention.heads"] = 2, ["nn.Softmax.axis"] = 2, ["nn.LogSoftmax.axis"] = 1,
   ["nn.CrossEntropyLoss.ignore_index"] = 1,
+  ["nn.Bidirectional.forward"] = nn.GRU { 4, 4 }, ["nn.Bidirectional.backward"] = nn.GRU { 4, 4 },
+  ["nn.InvertedResidual.kernel"] = 5,
+  ["nn.Flatten.axis"] = 1, ["nn.Flatten.last"] = 2, ["nn.Unflatten.sizes"] = { 4, 1 },
+  ["nn.Unflatten.axis"] = 3, ["nn.Fold.sizes"] = { 4, 10 },
+  ["nn.CosineSimilarity.axis"] = 1, ["nn.PairwiseDistance.p"] = 1,
+  ["nn.MultiheadAttention.width"] = 16, ["nn.MultiheadAttention.key_heads"] = 1,
   ["neap.data.tensors.x"] = neap.rand(7, 4), ["neap.data.tensors.y"] = neap.rand(6, 1),
   ["neap.data.from.get"] = function(_, slot) slot.x:fill_(0.5) end,
   ["neap.data.from.x"] = { 3 }, ["neap.data.from.y"] = { dtype = "i64" },
@@ -421,12 +409,12 @@ local other = {
   ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5,
   ["optim.multistep.at"] = { 2 } }
 
-local mean = nn.module { "Mean", name = "loss", forward = function(_, y) return y:mean() end } {}
 
 -- What has to go with an option that does not stand alone.
 local with = {
   ["nn.LSTM.dropout"] = { layers = 2 }, ["nn.GRU.dropout"] = { layers = 2 },
   ["nn.RNN.dropout"] = { layers = 2 },
+  ["nn.MultiheadAttention.key_heads"] = { heads = 2 },
   ["nn.ConvTranspose1d.output_padding"] = { stride = 2 },
   ["nn.ConvTranspose2d.output_padding"] = { stride = 2 },
   ["nn.ConvTranspose3d.output_padding"] = { stride = 2 },
@@ -474,52 +462,6 @@ end
 
 -- ---- what is made, as text ---------------------------------------------------------------------
 
--- Shapes of one example, by class.
-local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 4 },
-  ConvTranspose1d = { 2, 4 }, ConvTranspose2d = { 2, 4, 4 }, ConvTranspose3d = { 2, 3, 3, 3 },
-  MaxPool1d = { 2, 7 }, AvgPool1d = { 2, 7 }, MaxPool2d = { 2, 7, 7 }, AvgPool2d = { 2, 7, 7 },
-  LPPool1d = { 2, 7 }, LPPool2d = { 2, 7, 7 }, LPPool3d = { 2, 5, 5, 5 },
-  AdaptiveAvgPool1d = { 2, 7 }, AdaptiveAvgPool2d = { 2, 7, 7 }, AdaptiveAvgPool3d = { 2, 5, 5, 5 },
-  AdaptiveMaxPool1d = { 2, 7 }, AdaptiveMaxPool2d = { 2, 7, 7 }, AdaptiveMaxPool3d = { 2, 5, 5, 5 },
-  MaxPool3d = { 2, 5, 5, 5 }, AvgPool3d = { 2, 5, 5, 5 },
-  GroupNorm = { 4, 3 }, InstanceNorm1d = { 2, 3 }, InstanceNorm2d = { 2, 3, 3 },
-  InstanceNorm3d = { 2, 2, 2, 2 }, BatchNorm1d = { 2 }, BatchNorm2d = { 2, 3, 3 },
-  BatchNorm3d = { 2, 2, 2, 2 }, LSTM = { 3, 4 }, GRU = { 3, 4 }, RNN = { 3, 4 },
-  Upsample = { 2, 3, 3 },
-  PixelShuffle = { 36, 6, 6 }, PixelUnshuffle = { 2, 6, 6 }, ChannelShuffle = { 20 },
-  SelfAttention = { 3, 4 }, GlobalAvgPool = { 2, 3, 3 }, LocalResponseNorm = { 6, 3, 3 },
-  Embedding = { shape = { 3 }, dtype = "i64" } }
-
--- Something to train behind a layer that has no parameters.
-local scale = nn.module { "Scale", init = function(self) self:param("by", { 1 }, 1) end,
-  forward = function(self, x) return x * self.by end }
-
---- The nets of a layer, for training and without, and how its parameters begin.
-local function text_of_layer(m)
-  local class, found = m._class, { tostring(rawget(m, "input_shape") or m._fields.input_shape) }
-  local width = rawget(m, "_fields").width or rawget(m, "_fields").n_in
-    or rawget(m, "_fields").channels
-  local shape, dtype = shape_of[class] or { 4 }, "f32"
-  if shape.shape then shape, dtype = shape.shape, shape.dtype end
-  if class == "SelfAttention" then shape = { 3, m.proj.n_in } end
-  if width and class ~= "Embedding" and class ~= "SelfAttention" then
-    shape = table.move(shape, 1, #shape, 1, {})
-    local of_channels = class:find "Conv" or class:find "BatchNorm" or class:find "GroupNorm"
-      or class:find "InstanceNorm"
-    local d = of_channels and 1 or #shape
-    shape[d] = width
-  end
-  local root = nn.Sequential { m, scale {} }
-  for _, train in ipairs { true, false } do
-    local ok, net = pcall(root.net, root, { batch = 2, train = train, loss = train and mean or nil,
-      target = false, input = shape, input_dtype = dtype })
-    if ok then found[#found + 1] = net:text() end
-  end
-  assert.is_true(#found > 1, class .. ": no net of it")
-  if m._seed then found[#found + 1] = tostring(m._seed) end
-  return table.concat(found, "\n")
-end
-
 -- Losses of three operands, as part of one of two.
 local of_three = { GaussianNllLoss = true, MarginRankingLoss = true, CosineEmbeddingLoss = true,
   TripletMarginLoss = true }
@@ -563,7 +505,7 @@ local function text_of(r, thing)
   local name = r.name
   if calls[name] then return thing end
   if name:find "Loss$" then return text_of_loss(thing) end
-  if name:find "^nn%." then return text_of_layer(thing) end
+  if name:find "^nn%." then return record_layers.text(thing) end
   if name:find "^optim%.%u" then return text_of_optimizer(thing) end
   if name:find "^optim%." then return text_of_curve(thing) end
   if name:find "^neap%.data%." then return text_of_set(thing) end

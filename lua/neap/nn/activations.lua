@@ -64,7 +64,6 @@ activations.PixelUnshuffle = one_op("PixelUnshuffle", "PixelUnshuffle", "shuffle
   "nn.PixelUnshuffle(2)")
 activations.ChannelShuffle = one_op("ChannelShuffle", "ChannelShuffle", "shuffle", { "groups" },
   "nn.ChannelShuffle(4)")
-activations.Flatten = one_op("Flatten", "Flatten", "flatten")
 activations.GlobalAvgPool = one_op("GlobalAvgPool", "GlobalAveragePool", "pool")
 
 activations.Dropout = class { "Dropout",

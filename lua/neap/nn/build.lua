@@ -537,22 +537,23 @@ local function call_id(self, m, xs, n)
   local key = { tree.of(self).path[m], tostring(Module.is_training(m)) }
   for i = 1, n do
     local x = xs[i]
+    local may_lack = x == nil and i > 1 and i < n -- an argument left out
     if is_blob(x) then
       fail(("nn.%s got a blob where no model is being built: a model takes part in a derivative \z
         in another model's forward or in a loss; by itself m:backward differentiates it"):format(
           m._class))
     end
-    if type(x) ~= "userdata" then
+    if type(x) ~= "userdata" and not may_lack then
       fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i))
     end
-    key[#key + 1] = x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
+    key[#key + 1] = may_lack and "none" or x.dtype .. "(" .. table.concat(x.shape, ",") .. ")"
   end
   return table.concat(key, " ")
 end
 
 --- Nets for eager calls are kept by what they were built for.
 local function cached(self, m, xs, kind, make)
-  local id = kind .. " " .. call_id(self, m, xs, #xs)
+  local id = kind .. " " .. call_id(self, m, xs, xs.n)
   if self._nets[id] == nil then
     local entry = make()
     Module.workspace(self):init(entry.net)
@@ -563,16 +564,16 @@ end
 
 local function declare_inputs(net, xs)
   local ins, names = {}, {}
-  for i, x in ipairs(xs) do
+  for i = 1, xs.n do
     names[i] = "input" .. i
-    ins[i] = net:input(names[i], x.shape, x.dtype)
+    ins[i] = xs[i] and net:input(names[i], xs[i].shape, xs[i].dtype)
   end
   return ins, names
 end
 
 local function run(self, entry, xs, memory)
   local feeds = {}
-  for i, x in ipairs(xs) do feeds[entry.inputs[i]] = x end
+  for i = 1, xs.n do feeds[entry.inputs[i]] = xs[i] end
   return Module.workspace(self):run(entry.net, feeds, memory)
 end
 
@@ -608,27 +609,30 @@ end
 --- One example of the tensors of a call, as the option `input` says it.
 local function example_of(xs)
   local input = {}
-  for i, x in ipairs(xs) do
+  for i = 1, xs.n do
+    local x = xs[i]
+    if not x then return nil end
     input[i] = table.move(x.shape, 2, #x.shape, 1, { dtype = x.dtype })
   end
   return #input == 1 and input[1] or input
 end
 
 local function run_eager(self, m, memory, ...)
-  local xs = { ... }
+  local xs = table.pack(...)
+  while xs.n > 0 and xs[xs.n] == nil do xs.n = xs.n - 1 end
   local entry = cached(self, m, xs, "forward", function()
     local e = { seen = example_of(xs) }
     e.net = building(m._class, self, { train = Module.is_training(m) }, function(record)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
-      e.outs = table.pack(m(table.unpack(ins)))
+      e.outs = table.pack(m(table.unpack(ins, 1, xs.n)))
       record.net:outputs { table.unpack(e.outs, 1, e.outs.n) }
     end).net
     return e
   end)
-  draws_of(self)[call_id(self, m, xs, #xs)] = { Module.workspace(self):_look_draw(false) }
+  draws_of(self)[call_id(self, m, xs, xs.n)] = { Module.workspace(self):_look_draw(false) }
   local results, list = run(self, entry, xs, memory), {}
-  rawset(m, "_seen", entry.seen)
+  rawset(m, "_seen", entry.seen or rawget(m, "_seen"))
   for k = 1, entry.outs.n do list[k] = results[entry.outs[k].name] end
   return table.unpack(list, 1, entry.outs.n)
 end
@@ -643,9 +647,9 @@ function build.run_within(m, memory, ...)
 end
 
 local function backward(self, root, ...)
-  local xs = { ... }
+  local xs = table.pack(...)
   count_memory.check_gradients(root, "m:backward")
-  if #xs < 2 then
+  if xs.n < 2 then
     fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output")
   end
   local entry = cached(root, self, xs, "backward", function()
@@ -655,11 +659,11 @@ local function backward(self, root, ...)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
       e.inputs = names
-      local y = self(table.unpack(ins, 1, #ins - 1))
-      local loss = (y * ins[#ins]):sum()
+      local y = self(table.unpack(ins, 1, xs.n - 1))
+      local loss = (y * ins[xs.n]):sum()
       local wrt = {}
-      for i = 1, #ins - 1 do
-        if ins[i].dtype:match "^b?f" then
+      for i = 1, xs.n - 1 do
+        if ins[i] and ins[i].dtype:match "^b?f" then
           wrt[#wrt + 1] = ins[i].name
           e.wrt[i] = true
         end
@@ -678,14 +682,14 @@ local function backward(self, root, ...)
     end).net
     return e
   end)
-  local draw = draws_of(root)[call_id(root, self, xs, #xs - 1)]
+  local draw = draws_of(root)[call_id(root, self, xs, xs.n - 1)]
     or { Module.workspace(root):_look_draw(false) }
   local results, list = run_backward(root, entry, xs, draw), {}
   local gradients = {}
   for name, grad in pairs(entry.grads) do gradients[name] = results[grad] end
   rawset(root, "_gradients", gradients)
-  for i = 1, #xs - 1 do list[i] = gradients["input" .. i] end
-  return table.unpack(list, 1, #xs - 1)
+  for i = 1, xs.n - 1 do list[i] = gradients["input" .. i] end
+  return table.unpack(list, 1, xs.n - 1)
 end
 
 --- m:backward(x, .., dy) -> dx, ..: gradients of the inputs (nil for integer ones) for the gradient

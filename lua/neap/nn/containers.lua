@@ -74,6 +74,60 @@ containers.Lambda = class { "Lambda",
   init = function(self, o) self.f = o.f end,
   forward = function(self, ...) return self.f(...) end }
 
+containers.Parallel = class { "Parallel",
+  options = { doc = [[Layers side by side, each of an input of its own, or all of one: as many
+      outputs as there are layers.]],
+    items = "layer, layer, ..",
+    example = "nn.Parallel { nn.Linear { 8, 4 }, nn.Linear { 8, 2 } }" },
+  init = add_items,
+  forward = function(self, ...)
+    local list, ys, n = tree.layers(self), {}, select("#", ...)
+    if n ~= 1 and n ~= #list then
+      fail(("nn.Parallel: %d layers take 1 input or %d, got %d"):format(#list, #list, n))
+    end
+    for i, child in ipairs(list) do ys[i] = child((select(n == 1 and 1 or i, ...))) end
+    return table.unpack(ys, 1, #list)
+  end }
+
+containers.ModuleList = class { "ModuleList", name = "list",
+  options = { doc = [[A list of layers for a forward of your own, called 1, 2, ..: list[1], #list,
+      ipairs(list), list:append(layer).]],
+    items = "layer, layer, ..",
+    example = "nn.ModuleList { nn.Linear { 8, 8 }, nn.Linear { 8, 2 } }" },
+  init = function(self, o)
+    for i = 1, #o do self:append(o[i]) end
+  end,
+  append = function(self, layer)
+    Module.expect(layer, ("nn.ModuleList: item %d"):format(#self + 1))
+    Module.add(self, tostring(#self + 1), layer)
+    return self
+  end }
+
+containers.Bidirectional = class { "Bidirectional",
+  options = { doc = [[Two layers over sequences x (N,T,..), of which the second reads from the end;
+      a second argument, integers (N), says how long each sequence is. The outputs lie side by side,
+      or become one.]],
+    positions = { "forward", "backward" },
+    { "forward", "module", required = true, doc = "the layer that reads from the beginning" },
+    { "backward", "module", required = true, doc = "the one that reads from the end" },
+    { "merge", "choice", "concat", choices = { "concat", "sum", "mean", "mul" },
+      doc = "what becomes of the two outputs" },
+    example = "nn.Bidirectional { nn.GRU { 8, 8 }, nn.LSTM { 8, 8 } }" },
+  init = function(self, o)
+    self.first, self.second, self.merge = o.forward, o.backward, o.merge
+  end,
+  forward = function(self, x, lengths)
+    local function reversed(y)
+      if not lengths then return Module.op(self, "Flip", { y }, { axes = { 2 } }) end
+      return Module.op(self, "ReverseSequence", { y, lengths }, { time_axis = 2, batch_axis = 1 })
+    end
+    local a, b = self.first(x, lengths), reversed((self.second(reversed(x), lengths)))
+    if self.merge == "sum" then return a + b end
+    if self.merge == "mean" then return (a + b) * 0.5 end
+    if self.merge == "mul" then return a * b end
+    return Module.op(self, "Concat", { a, b }, { axis = -1 })
+  end }
+
 containers.Identity = class { "Identity",
   options = { doc = "Gives what it is given.", example = "nn.Identity()" },
   forward = function(_, x) return x end }

@@ -14,7 +14,11 @@ local record = require "neap.inner.record"
 
 local nn = { module = module.class, is_module = module.is_module }
 
-for _, part in ipairs { "containers", "layers", "activations", "norm", "sequence", "loss" } do
+local parts = {
+  "containers", "layers", "activations", "norm", "shapes", "sequence", "attention", "blocks",
+  "loss",
+}
+for _, part in ipairs(parts) do
   local classes = require("neap.nn." .. part)
   for _, name in ipairs(options.keys(classes)) do
     nn[name] = classes[name]

@@ -540,6 +540,10 @@ local function index(self, key)
   end
   local child = self._children[key]
   if child ~= nil then return child end
+  if math.type(key) == "integer" then -- the layers of a container, by number
+    local list = tree.layers(self)
+    return list[key < 0 and #list + 1 + key or key]
+  end
   local field = self._fields[key]
   if field ~= nil then return field end
   if key == "forward" then return call end
@@ -736,6 +740,7 @@ local function class(spec)
     __index = index,
     __newindex = newindex,
     __call = call,
+    __len = function(m) return #tree.layers(m) end,
     __tostring = function(m) return to_text(m) end,
     __name = "neap.nn." .. name,
     __names = names_of,
