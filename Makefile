@@ -45,7 +45,7 @@ ONNX_OBJ := $(BUILD)/import/onnx.pb-c.o
 OBJ += $(ONNX_OBJ)
 ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
-EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' 2>/dev/null | LC_ALL=C sort)
+EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' -o -name '*.js' -o -name '*.css' 2>/dev/null | LC_ALL=C sort)
 C_TESTS := $(patsubst tests/c/%.c,$(BUILD)/tests/%,$(wildcard tests/c/test_*.c))
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_TESTS := $(FUZZ_SRC:tests/fuzz/%.c=$(BUILD)/tests/%)
@@ -70,7 +70,7 @@ $(BUILD)/op_list.h: $(OP_SRC) FORCE
 	@sed -n 's/^const neap_op neap_op_\([A-Za-z0-9]*\) = {$$/X(\1)/p' $(OP_SRC) | LC_ALL=C sort >$@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
-# Lua files and SQL, embedded as bytes; made anew also when one is gone.
+# Lua files, SQL and what a report is made of, embedded as bytes; made anew also when one is gone.
 $(BUILD)/embedded.list: FORCE
 	@mkdir -p $(@D)
 	@echo '$(EMBEDDED)' | cmp -s - $@ || echo '$(EMBEDDED)' >$@
@@ -256,7 +256,7 @@ LUA_FILES = $(shell { find lua scripts tests -name '*.lua'; grep -rlE '^\#!.*lua
 lint: check-includes $(BUILD)/op_list.h $(BUILD)/embedded.h ## luacheck, clang-format, cppcheck, the order of includes
 	@luacheck -q --no-color $(LUA_FILES)
 	@clang-format --dry-run -Werror $(C_FILES)
-	@! grep -nE '^.{101}' $(C_FILES) $(LUA_FILES) # which clang-format leaves in comments, and luacheck in strings
+	@! grep -nE '^.{101}' $(C_FILES) $(LUA_FILES) lua/neap/report/page/* # which clang-format leaves in comments, and luacheck in strings
 	@cppcheck -q --std=c11 --error-exitcode=1 --enable=warning,portability --library=tests/cppcheck.cfg \
 	  -D__x86_64__ -D__GNUC__ -Isrc -I$(BUILD) -j $(shell nproc) src
 

@@ -11,6 +11,7 @@ local left_out = {
   failed = true, threads = true, use_db = true, save = true, write_text = true, make_folder = true,
   backup = true,
   clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true,
+  html = true,
   picture = true, export = true, close_descriptor = true,
   meta = true, methods = true, image = true, plot = true,
   prune = true, _prune = true, vacuum = true, merge = true, close = true, _close = true,

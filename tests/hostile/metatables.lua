@@ -39,6 +39,7 @@ local classes = {
 -- What would write files or go on for ever.
 local left_out = {
   run = true, backup = true, profile = true, save = true, export = true, dot = true, svg = true,
+  html = true,
   picture = true, image = true, plot = true,
 }
 

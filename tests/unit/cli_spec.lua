@@ -24,6 +24,21 @@ describe("the command line", function()
   end)
   teardown(function() os.execute("rm -rf " .. folder) end)
 
+  it("report writes one HTML file, beside another plan if asked, and refuses what nothing reads",
+    function()
+      local out, code = neap "report lenet --train -o lenet.html"
+      assert.equal(0, code)
+      assert.matches("lenet.html: .*37 ops, %d+ values", out)
+      assert.matches("^<!doctype html>", support.read_file(folder .. "/lenet.html"))
+      assert.matches("lenet.* against .*lenet", (neap "report lenet:4 --against lenet:8 -o -"))
+      assert.equal(0, select(2, neap "report lenet")) -- lenet.html
+      for _, words in ipairs { "report", "report lenet:4 --batch 8", "report run:x",
+        "report plan:1 --train" } do
+        assert.equal(2, select(2, neap(words)), words)
+      end
+      assert.equal(1, select(2, neap "report lenet -o nowhere/a.html"))
+    end)
+
   it("prints version and help on standard output and ends with 0", function()
     for _, words in ipairs {
       "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h",

@@ -279,7 +279,8 @@ describe("a wrong argument", function()
     ["neap.threads"] = true, ["neap.use_db"] = true, ["neap.switch_workspace"] = true,
     ["neap.reset_workspace"] = true,
     ["data.mnist"] = true, ["data.cifar10"] = true, ["Workspace.save"] = true, ["Net.save"] = true,
-    ["Tensor.save"] = true, ["Plan.svg"] = true, ["Plan.dot"] = true, ["Net.dot"] = true,
+    ["Tensor.save"] = true, ["Plan.svg"] = true, ["Plan.html"] = true, ["Plan.dot"] = true,
+    ["Net.dot"] = true,
     ["Tensor.image"] = true, ["Tensor.plot"] = true,
   }
 

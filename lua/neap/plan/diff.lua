@@ -1,8 +1,9 @@
 --- What has changed between two plans, or two runs: culprits first, in bytes and in time.
 --
 -- A *side* is what is compared: { label =, ops = rows, values = rows, peak_step =, arena_bytes =,
--- total_bytes =, regions (bytes of others than the arena), times = {rows by step}, step_ns = } from
--- a plan, a run, or the database.
+-- total_bytes =, figures = {row}, times = {rows by step}, step_ns = } from a plan, a run, or the
+-- database; there with `reads`, rows of plan_read, and of a run `metrics` and `course`, rows of
+-- run_metric and run_time.
 --
 -- Layers are aligned as sequences, by what their ops are and how much they do first and by name
 -- second: a layer that was put in between is one that was added, though those behind it bear other
@@ -21,9 +22,20 @@ local bytes_text = core.bytes_text
 
 -- ---- sides --------------------------------------------------------------------------------------
 
+--- Names of the figures of regions in the database, by region.
+local region_figure = {
+  parameters = "parameter_bytes", gradients = "gradient_bytes", state = "state_bytes",
+  io = "io_bytes", constants = "constant_bytes", frames = "frame_bytes",
+}
+
 --- A plan as a side; with times, of a run of it.
 function diff.of_plan(plan, times, step_ns)
+  local figures = plan:_figures()
+  for _, row in ipairs(plan:_regions()) do
+    figures[region_figure[row.region] or row.region] = row.bytes
+  end
   return {
+    figures = figures,
     label = ("plan of \"%s\", batch %d"):format(plan.net, plan.batch), ops = plan:_ops(),
     values = plan:_values(), peak_step = plan.peak_step, arena_bytes = plan.arena_bytes,
     total_bytes = plan.total_bytes, times = times, step_ns = step_ns,
@@ -49,7 +61,16 @@ function diff.of_plan_id(db, id, label)
     ops = ask(db, "select * from plan_op where plan_id = :id order by step", { id = id }),
     values = ask(db, "select * from plan_value where plan_id = :id order by value_no", { id = id }),
     peak_step = plan.peak_step, arena_bytes = plan.arena_bytes, total_bytes = plan.total_bytes,
+    reads = ask(db, [[select value_no, step from plan_read where plan_id = :id and subnet_no = 0
+      order by step, position]], { id = id }), figures = plan,
   }
+end
+
+--- What the database has of the course of a run, into a side: metrics, time and memory.
+function diff.add_course(side, db, id)
+  side.metrics = ask(db, [[select name, at_step, value from run_metric where run_id = :id
+    order by name, at_step]], { id = id })
+  side.course = ask(db, "select * from run_time where run_id = :id order by at_step", { id = id })
 end
 
 --- A stored run as a side.
@@ -60,6 +81,7 @@ function diff.of_run_id(db, id)
   local side = diff.of_plan_id(db, run.plan_id, ("run %d of \"%s\""):format(id, run.net))
   local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
   side.step_ns = run.step_median_ns
+  diff.add_course(side, db, id)
   if #times > 0 then
     side.times = {}
     for _, row in ipairs(times) do side.times[row.step] = row end

@@ -3,6 +3,7 @@
 local again = require "neap.plan.again"
 local core = require "neap.core"
 local diff = require "neap.plan.diff"
+local html = require "neap.report.html"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
@@ -372,6 +373,21 @@ function Plan:svg(path, o)
   return given(self:_svg(o.color == "layer", ns), path)
 end
 
+--- plan:html([path [, other]]) -> text, or true, or nil, message, code: a report as one HTML file,
+-- which needs no network: memory map, live bytes, layers, times, the net. With another plan, both
+-- side by side and what has changed. Times are those of the newest stored run of the net in this
+-- mode, if there is one.
+-- @usage model:plan { batch = 8, train = true }:html "lenet.html"
+function Plan:html(path, other)
+  local function side(p)
+    if (debug.getmetatable(p) or {}).__name ~= "neap.plan" then
+      fail("plan:html expects a plan to compare with, got " .. options.shown(p))
+    end
+    return times.into(diff.of_plan(p), p)
+  end
+  return given(html.page(side(self), other ~= nil and side(other) or nil), path)
+end
+
 -- ---- runs ---------------------------------------------------------------------------------------
 
 local Run = {}
@@ -465,6 +481,25 @@ function Run:diff(other)
   check_times(other)
   return diff.sides(diff.of_plan(self.plan, self.times, self.median_ns),
     diff.of_plan(other.plan, other.times, other.median_ns))
+end
+
+--- run:html([path [, other]]) -> text, or true, or nil, message, code: as plan:html, of a run, with
+-- its own times and what the database has of its course; `other` is a run.
+-- @usage program:profile { steps = 20 }:html "lenet.html"
+function Run:html(path, other)
+  local function side(run)
+    if getmetatable(run) ~= Run then
+      fail("run:html expects a run to compare with, got " .. options.shown(run))
+    end
+    local made = diff.of_plan(run.plan, run.times, run.median_ns)
+    local db = (run.run_id or 0) > 0 and core.open_db()
+    if db then
+      local _ <close> = db
+      diff.add_course(made, db, run.run_id)
+    end
+    return made
+  end
+  return given(html.page(side(self), other ~= nil and side(other) or nil), path)
 end
 
 --- The ops that take longest; without profile = true what there is, in a line.

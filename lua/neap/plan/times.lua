@@ -108,6 +108,21 @@ function times.forecast(ops, measured)
   return math.floor(total + 0.5), total > 0 and known / total or 0, list
 end
 
+--- A side of neap.plan.diff with the times that its ops would take, by the newest stored run of the
+-- plan's net and mode; as it is where there is none.
+function times.into(side, plan)
+  local measured, run_id = times.measured("times", plan)
+  if not measured then return side end
+  local _, known, list = times.forecast(side.ops, measured)
+  side.times, side.times_label = {}, ("from run %d, %.0f %% by the same kernels"):format(run_id,
+    100 * known)
+  for i, ns in ipairs(list) do
+    local whole = math.floor(ns + 0.5)
+    side.times[i] = { median_ns = whole, min_ns = whole }
+  end
+  return side
+end
+
 --- The same as a whole number of ns for each op.
 function times.steps(ops, measured)
   local _, _, list = times.forecast(ops, measured)

@@ -1,0 +1,76 @@
+--- Sides of neap.plan.diff from words of a command line: a net file or a net of the zoo, planned
+-- now, or run:7, plan:7, commit:1a2b, as they are stored.
+-- @module neap.plan.side
+local diff = require "neap.plan.diff"
+local options = require "neap.inner.options"
+local times = require "neap.plan.times"
+
+local side = {}
+
+local stored = { run = true, plan = true, commit = true }
+
+--- "run", "7" of "run:7"; nil for a net.
+local function stored_item(word)
+  local kind, rest = word:match "^(%l+):(.+)$"
+  if stored[kind] then return kind, rest end
+end
+
+--- Raises for options that nothing would read: they are of nets that are planned now.
+-- @param verb string
+-- @param words string[] what is asked for
+-- @param args table of argparse
+function side.check(verb, words, args)
+  local cli = require "neap.cli"
+  local given = options.keys(require("neap.memory.options").of_command(args))
+  options.append(given, { args.train and "train" or args.batch and "batch" or nil })
+  local any_net = false
+  for _, word in ipairs(words) do
+    local is_net = not stored_item(word)
+    any_net = any_net or is_net
+    if args.batch and is_net and word:match ":%d+$" then
+      cli.usage(("%s: %s says a batch, and --batch another one"):format(verb, word))
+    end
+  end
+  if given[1] and not any_net then
+    cli.usage(("%s: \"%s\" is for nets; %s %s stored as %s"):format(verb, given[1],
+      table.concat(words, " and "), #words > 1 and "are" or "is",
+      #words > 1 and "they were" or "it was"))
+  end
+end
+
+local Source = {}
+Source.__index = Source
+Source.__close = function(self)
+  if self.db then self.db:close() end
+end
+
+--- Where the sides of a command come from; to be closed. The database is opened when it is needed.
+function side.source(args) return setmetatable({ args = args }, Source) end
+
+local function open(self)
+  self.db = self.db or require("neap.cli").database(self.args)
+  return self.db
+end
+
+--- A side; a net has the times that its newest stored run gives it where `timed` says so.
+function Source:side(verb, word, timed)
+  local cli, args = require "neap.cli", self.args
+  local kind, rest = stored_item(word)
+  local id = rest and math.tointeger(tonumber(rest))
+  if kind == "run" and id then return diff.of_run_id(open(self), id) end
+  if kind == "plan" and id then return diff.of_plan_id(open(self), id) end
+  if kind == "commit" and rest:match "^%x+$" then return diff.of_commit(open(self), rest) end
+  if kind then
+    cli.usage(("%s: %s: takes a number, and commit: the beginning of a commit's name; got \z
+      \"%s\""):format(verb, kind, word))
+  end
+  local netfile = require "neap.net.file"
+  local memory = require("neap.memory.options").of_command(args)
+  local file = netfile.load(word)
+  local plan = netfile.plan(file, { train = args.train, batch = args.batch },
+    netfile.memory(file, memory))
+  local made = diff.of_plan(plan)
+  return timed and times.into(made, plan) or made
+end
+
+return side
