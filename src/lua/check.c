@@ -462,14 +462,19 @@ static int nearest(lua_State *L) {
   /* The more letters a word has, the more of them may be slips. */
   int least = neap_text_reach(word) + 1;
   int best = 0, n = neap_lua_length(L, 2);
+  size_t most_alike = 0;
   for (int i = 1; i <= n; i++) {
     lua_rawgeti(L, 2, i);
     /* An item that is no text is never near. */
-    int distance =
-      lua_type(L, -1) == LUA_TSTRING ? neap_text_distance(word, lua_tostring(L, -1)) : least;
+    const char *item = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+    int distance = item != NULL ? neap_text_distance(word, item) : least + 1;
+    /* Of those that are equally near it is the one that begins as the word does. */
+    size_t alike = 0;
+    while (item != NULL && item[alike] != '\0' && item[alike] == word[alike]) alike++;
     lua_pop(L, 1);
-    if (distance >= least) continue;
+    if (distance > least || (distance == least && (best == 0 || alike <= most_alike))) continue;
     least = distance;
+    most_alike = alike;
     best = i;
   }
   if (best == 0) return 0;

@@ -123,6 +123,31 @@ describe("what does bf16 save?", function()
   end)
 end)
 
+describe("in another dtype", function()
+  it("are scalars, bodies of loops and statistics of norms, too", function()
+    local models = {
+      neap.nn.Sequential { input = { 4 }, neap.nn.Linear { 4, 4 },
+        neap.nn.Lambda(function(x) return x * 2 + 1 end) },
+      neap.nn.Sequential { input = { 3, 4 }, neap.nn.GRU { 4, 4 } },
+      neap.nn.Sequential { input = { 4, 3, 3 }, neap.nn.Conv2d { 4, 4, kernel = 1 },
+        neap.nn.BatchNorm2d { 4 } },
+    }
+    for i, m in ipairs(models) do
+      for _, train in ipairs { false, true } do
+        local plan = m:plan { batch = 2, train = train, loss = train and neap.nn.MseLoss() or nil,
+          store = false }
+        for dtype, factor in pairs { f64 = 2, bf16 = 0.5 } do
+          local answer = plan:whatif { dtype = dtype, run = false }
+          local ratio = answer.plan.regions.parameters / plan.regions.parameters
+          assert.is_true(factor > 1 and ratio > 1 or factor < 1 and ratio <= 1,
+            ("%d %s: %g"):format(i, dtype, ratio))
+          assert.is_true(answer.plan:verify())
+        end
+      end
+    end
+  end)
+end)
+
 describe("which batch fits?", function()
   it("is one that fits, and the next does not", function()
     local said = command "plan lenet --train --fit 16MiB"

@@ -204,6 +204,7 @@ describe("a message", function()
       end)
     end
     asked('a tensor has no "summ", did you mean "sum"?', function() x:summ() end)
+    asked('a tensor has no "sume", did you mean "sum"?', function() x:sume() end)
     asked('a tensor has no "tolist", did you mean "totable"?', function() x:tolist() end)
     asked('a blob has no "cat", did you mean "concat"?', function() b:cat() end)
     asked('a net has no "relu", did you mean "Relu"?', function() net:relu(b) end)

@@ -636,6 +636,9 @@ describe("an option", function()
   it("that is misspelt, given twice or a class is said so", function()
     raises('nn.Conv2d: unknown field "kernal", did you mean "kernel"?', nn.Conv2d,
       { 3, 4, kernal = 3 })
+    raises('nn.Conv2d: unknown field "padding", did you mean "pad"?', nn.Conv2d,
+      { 3, 4, kernel = 3, padding = 1 })
+    raises('unknown field "in_features", did you mean "n_in"?', nn.Linear, { 3, in_features = 4 })
     raises('nan expects "stop", "skip" or "off", got "stopp", did you mean "stop"?', neap.trainer,
       { model = linear(), optimizer = optim.Adam {}, nan = "stopp" })
     raises("nn.Linear: n_in is given twice", nn.Linear, { 3, 4, n_in = 3 })

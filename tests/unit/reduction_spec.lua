@@ -118,6 +118,7 @@ describe("what the net of a loss says of it", function()
         function(y, t) return y:mse_loss(t) end, function(y, t) return (y - t):square():mean() end,
         function(y, t) return (y - t):square():sum(2):mean() end,
         function(y, t) return (y - t):abs():mean(-1):mean() end,
+        function(y, t) return ((y - t) * 3):abs():mean() end,
         function(y, t) return (y - t):square():mean() + (y - t):abs():mean() end,
         function(y, t) return -(y:log_softmax() * t):sum(2):mean() end,
         function(y, t) return (y:softplus() - y * t):mean() end,
@@ -137,6 +138,9 @@ describe("what the net of a loss says of it", function()
         function(y, t) return -(y:log_softmax() * t):sum() end,
         function(y, t) return ((y - t):abs() + 1):clamp { min = 0 }:sum() end,
         function(y, t) return (y - t):square():sum() / 6 end,
+        function(y, t) return ((y - t):square() * (1 / 6)):sum() end,
+        function(y, t) return (0.5 * (y - t) * (y - t) / 6):sum() end,
+        function(y, t) return ((y - t) * (y - t) * 0.5 + y:exp() * 2):sum() end,
         function(y, t) return 0.1 * (y - t):square():sum() end,
         function(y, t) return y:mse_loss(t) * y.shape[1] end,
         function(y, t) return (y - t):square():sum() / 2 + (y - t):abs():sum() * 3 end,
@@ -147,10 +151,10 @@ describe("what the net of a loss says of it", function()
     end
   end)
 
-  it("is nothing where rows are scaled, mixed, or reduced before", function()
+  it("is nothing where rows are scaled by their number, mixed, or reduced before", function()
     for i, f in ipairs {
-      function(y, t) return ((y - t):square() * (1 / 6)):sum() end,
-      function(y, t) return ((y - t):square() / 6):sum() end,
+      function(y, t) return ((y - t):square() * (1 / y.shape[1])):sum() end,
+      function(y, t) return ((y - t):square() / y.shape[1] ^ 2):mean() end,
       function(y, t) return (y - t):square():sum(1):mean() end,
       function(y, t) return (y - t):square():mean(1):sum() end,
       function(y, t) return (y - t):square():mean():sqrt() end,

@@ -325,6 +325,18 @@ local function n_left_out(self, given)
   return 1
 end
 
+-- What other libraries call what these names say here: for hints alone.
+local known_elsewhere = {
+  padding = "pad", kernel_size = "kernel", in_channels = "n_in", out_channels = "n_out",
+  in_features = "n_in", out_features = "n_out", input_size = "n_in", hidden_size = "n_out",
+  num_layers = "layers", num_heads = "heads", nhead = "heads", embed_dim = "width",
+  d_model = "width", dim_feedforward = "hidden", num_embeddings = "n_row", embedding_dim = "width",
+  num_features = "channels", num_channels = "channels", num_groups = "groups",
+  normalized_shape = "width", dim = "axis", start_dim = "axis", end_dim = "last",
+  negative_slope = "slope", scale_factor = "scale", upscale_factor = "factor", p = "rate",
+  batch_size = "batch", learning_rate = "lr", unflattened_size = "sizes",
+}
+
 --- The name that a key of the given table stands for; raises for one that stands for none.
 local function name_of(self, who, key, skip)
   local n = #self.positions
@@ -336,7 +348,8 @@ local function name_of(self, who, key, skip)
   end
   if self.fields[name] then return name end
   local names = self:names()
-  local near = options.nearest(name, names)
+  local near = known_elsewhere[name]
+  if not (near and self.fields[near]) then near = options.nearest(name, names) end
   fail(('%s: unknown field "%s"%s'):format(who, name, near and (', did you mean "%s"?'):format(near)
     or #names > 0 and "; it takes " .. table.concat(names, ", ") or "; it takes none"))
 end

@@ -2,10 +2,10 @@
 --
 -- It is read from the ops that the loss comes of. Cross entropy, MseLoss and L1Loss say it by an
 -- attribute; a Mean or Sum over everything is that of its rows where each row comes to it by
--- itself, unscaled. A loss is k1 R1 + k2 R2 + .. + c of such reductions R, with constants k and c
--- that may have been made of the number of rows: sum() / 6 is a sum, sum() / x.shape[1] a mean. So,
--- where there are constants, it is read a second time, for one row more. INVARIANT: what can't be
--- told for certain is nil.
+-- itself, times numbers at most. A loss is k1 R1 + k2 R2 + .. + c of such reductions R, with
+-- constants k and c that may have been made of the number of rows: sum() / 6 is a sum, sum() /
+-- x.shape[1] a mean. So, where there are constants, it is read a second time, for one row more.
+-- INVARIANT: what can't be told for certain is nil.
 -- @module neap.nn.reduction
 local reduction = {}
 
@@ -31,9 +31,10 @@ local by_row = set_of [[Abs Add AddN Alias Atan2 Cast Ceil Celu Clamp Copy Cos C
   Unsqueeze Where]]
 
 --- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own,
--- row = its row, is_param, known = has_rows of it}
+-- row = its row, is_param, known = has_rows of it, numbers = those that rows are multiplied by}
 local function read(net, first, batch)
-  local reading = { net = net, batch = batch, at = {}, row = {}, is_param = {}, known = {} }
+  local reading = { net = net, batch = batch, at = {}, row = {}, is_param = {}, known = {},
+    numbers = {} }
   for i, row in ipairs(net:_ops()) do
     for _, name in ipairs(i > first and row.outputs or {}) do
       if name then reading.at[name], reading.row[name] = i, row end
@@ -63,15 +64,18 @@ local function is_constant(r, name)
   return r.is_param[name] or shape_of(r, name)[1] ~= r.batch
 end
 
-local has_rows
+local has_rows, number_of
 
 --- Whether all inputs of an op have rows, or are constants that do not scale them, one at least the
--- former.
+-- former. A number that scales them is noted: it may have been made of how many there are.
 local function have_rows(r, row)
   local some = false
   for _, input in ipairs(row.inputs) do
     local has = input and has_rows(r, input)
-    if input and not has and (scales[row.type] or not is_constant(r, input)) then return false end
+    local number = input and not has and scales[row.type] and number_of(r, input)
+    if number then r.numbers[#r.numbers + 1] = number end
+    local may_be = has or number or not scales[row.type] and input and is_constant(r, input)
+    if input and not may_be then return false end
     some = some or has
   end
   return some
@@ -99,7 +103,7 @@ function has_rows(r, name)
 end
 
 --- The number that a blob is whatever the batch's data; nil where it is none.
-local function number_of(r, name)
+function number_of(r, name)
   local row = r.row[name]
   if not row or row.type ~= "Constant" then return nil end
   for _, size in ipairs(shape_of(r, name)) do
@@ -198,12 +202,18 @@ end
 -- @param again f() -> the net of the loss for one row more, its loss: called where that tells
 -- @return "mean", "sum" or nil, and the type of the op that says it
 function reduction.of(net, loss, first, batch, again)
-  local at_n = terms(read(net, first, batch), loss.name)
+  local r = read(net, first, batch)
+  local at_n = terms(r, loss.name)
   if not at_n or #at_n == 0 then return nil end
   local more = at_n
-  if at_n.has_constant then
+  if at_n.has_constant or #r.numbers > 0 then
     local other, its_loss = again()
-    more = other and terms(read(other, 0, batch + 1), its_loss.name)
+    local s = other and read(other, 0, batch + 1)
+    more = s and terms(s, its_loss.name)
+    for i, number in ipairs(r.numbers) do
+      local is_kept = more and s.numbers[i] and is_same(number, s.numbers[i])
+      if not is_kept then return nil end
+    end
   end
   local word = more and settled(at_n, more, batch)
   return word or nil, word and at_n[1].by

@@ -44,18 +44,23 @@ end
 --- Whether it is known what the plan was made of.
 function again.is_known(p) return sources[p] ~= nil end
 
---- Declared blobs in other floats, as text: inputs and parameters, and the state that belongs to a
--- parameter, as momentum does. Statistics and what counts stay as they are.
+--- Declared blobs in other floats, as text: inputs and parameters, those of bodies too, constants,
+-- and the state that belongs to a parameter, as momentum does. Statistics are in f32 beside halves,
+-- as norms have them.
 local function retyped(net, dtype)
   local is_parameter, lines = {}, {}
+  local statistics = dtype == "f64" and "f64" or "f32"
   for line in net:text():gmatch "[^\n]*" do
-    local role, name, from = line:match "^(%l+) (%S+) (%w+) "
+    local role, name, from = line:match "^%s*(%l+) (%S+) (%w+) "
     local is_float = from and from:match "^b?f%d+$"
     if role == "param" and is_float then is_parameter[name] = true end
     local owner = role == "state" and name
     while owner and not is_parameter[owner] do owner = owner:match "^(.*)%.[^.]*$" end
-    if is_float and (role == "param" or role == "input" or owner) then
-      line = line:gsub("^(%l+ %S+ )%w+", "%1" .. dtype)
+    local is_statistic = role == "state" and not owner
+    if is_float and (role == "param" or role == "input" or role == "state") then
+      line = line:gsub("^(%s*%l+ %S+ )%w+", "%1" .. (is_statistic and statistics or dtype))
+    elseif line:match "^%s*%S+ = Constant%(%)" then
+      line = line:gsub("dtype = b?f%d+", "dtype = " .. dtype)
     end
     lines[#lines + 1] = line
   end
