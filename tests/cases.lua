@@ -6,7 +6,8 @@
 -- engines against ref), `engines = false` (they differ, because drawn inputs do not belong together
 -- as those of a real backward do), `grad = false` (no finite differences) and `wrt = {"x"}` (finite
 -- differences of these inputs only: the others are constants to the backward). Numbers are drawn
--- uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high. In the
+-- uniformly from low to high, -1.5 to 1.5 when nothing is said; integers stay below high; `eye` is
+-- added on the diagonals of matrices. In the
 -- cases of long sums they are 0.1 when nothing is said, `tol` is how exact f32 is beside f64, and
 -- `of = {"dv"}` the outputs that are looked at.
 local neap = require "neap"
@@ -44,7 +45,7 @@ end
 local function spec_of(arg, given, low, high)
   local long = type(given[1]) == "table"
   local dtype = given.dtype or M.has(arg.dtypes, "f32") and "f32" or arg.dtypes[1]
-  return { arg = arg, shape = long and given[1] or given, dtype = dtype,
+  return { arg = arg, shape = long and given[1] or given, dtype = dtype, eye = given.eye,
     low = given.low or low, high = given.high or high }
 end
 
@@ -116,6 +117,9 @@ function M.values_of(case)
           high = options.high, dtype = "f64" })
       end
       if not M.is_float[spec.dtype] then drawn = core.eager("Floor", { drawn }, {}) end
+      if spec.eye and #spec.shape > 1 then
+        drawn = drawn + neap.eye(spec.shape[#spec.shape]):to "f64" * spec.eye
+      end
       feeds["in" .. i] = drawn:to(spec.dtype)
     end
   end

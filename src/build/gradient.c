@@ -296,7 +296,8 @@ static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_gra
 static neap_status emit_backward(neap_builder *b, const neap_node *node, neap_grad *g,
                                  neap_error *error) {
   if (node->op->grad != NULL) return node->op->grad(g, error);
-  if (node->op->grad_formula != NULL) return neap_formula_gradient(g, error);
+  if (node->op->grad_formula != NULL)
+    return neap_formula_gradient(g, node->op->grad_formula, error);
   if (node->op->formula != NULL) return walk_formula(b, node, g, error);
   neap_hint(error, node->phase == NEAP_PHASE_BACKWARD
                      ? "it is the backward of an op that is differentiated once"

@@ -15,10 +15,9 @@
 
 static CBLAS_TRANSPOSE turned(bool flag) { return flag ? CblasTrans : CblasNoTrans; }
 
-/* OpenBLAS is kept on the thread that calls it: its own threads are OpenMP's, which wait for each
- * other without end where fewer come than were asked for. It asks OpenMP how many there may be.
- * Returns the number to go back to. */
-static int enter(void) {
+/* OpenMP's threads, which OpenBLAS uses, wait for each other without end where fewer come than were
+ * asked for. It asks OpenMP how many there may be. */
+int neap_blas_enter(void) {
 #ifdef _OPENMP
   int before = omp_get_max_threads();
   if (before != 1) omp_set_num_threads(1);
@@ -28,7 +27,7 @@ static int enter(void) {
 #endif
 }
 
-static void leave(int before) {
+void neap_blas_leave(int before) {
 #ifdef _OPENMP
   if (before != 1) omp_set_num_threads(before);
 #endif
@@ -61,7 +60,7 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
   else
     b += p->tb ? by * p->ldb : by, c += by, n = to - from;
   /* The part is this thread's alone, so that no order of threads shows in the bits. */
-  int before = enter();
+  int before = neap_blas_enter();
   if (p->dtype == NEAP_DTYPE_F64)
     cblas_dgemm(CblasRowMajor, turned(p->ta), turned(p->tb), (blasint)m, (blasint)n, (blasint)p->k,
                 p->alpha, (const double *)(const void *)a, (blasint)p->lda,
@@ -72,7 +71,7 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
                 (float)p->alpha, (const float *)(const void *)a, (blasint)p->lda,
                 (const float *)(const void *)b, (blasint)p->ldb, (float)p->beta, (float *)(void *)c,
                 (blasint)p->ldc);
-  leave(before);
+  neap_blas_leave(before);
 }
 
 static void multiply_blas(cut_product *p, int n_thread) {

@@ -17,10 +17,11 @@
  * an operand's last dimension, count(x), or the name of an attribute of the record; `..` hands on
  * all that both records have.
  *
- * given(x, y) is x where that operand is there, else y; like(x, y) is x summed back to the shape of
- * y, as for broadcasting; view(x, y) is x in the shape of y; count(x) its number of elements,
- * zeros(x) and ones(x) tensors of its shape. undefined(relu) is no gradient: an attribute asks for
- * what the text does not say.
+ * given(x, y) is x where that operand is there, else y, and has(x) ? a : b takes a where it is;
+ * like(x, y) is x summed back to the shape of y, as for broadcasting; view(x, y) is x in the shape
+ * of y; turned(x) has the last two dimensions of x in the other order; count(x) is its number of
+ * elements, zeros(x) and ones(x) are tensors of its shape. undefined(relu) is no gradient: an
+ * attribute asks for what the text does not say.
  *
  * Halves are computed in f32 and rounded at the end, so that no chain of ops loses digits that one
  * kernel would have kept.
@@ -355,13 +356,24 @@ static neap_value_id read_filled(reader *r, double value) {
                            {0}});
 }
 
-/* like(x, y), view(x, y) and count(x), behind the bracket. */
+/* x with the last two dimensions in the other order. */
+static neap_value_id turned(reader *r, neap_value_id value, int n_dim) {
+  int64_t perm[NEAP_MAX_DIM];
+  for (int d = 0; d < n_dim; d++) perm[d] = d < n_dim - 2 ? d : 2 * n_dim - 3 - d;
+  return emit(r, "Permute", 1, &value, NULL, (neap_set[]){NEAP_SET_INTS("axes", n_dim, perm), {0}});
+}
+
+/* like(x, y), view(x, y), turned(x) and count(x), behind the bracket. */
 static neap_value_id read_shaped(reader *r, const char *name) {
   neap_value_id value = read_choice(r);
   neap_type type = neap_grad_type(r->g, value);
   if (strcmp(name, "count") == 0) {
     expect(r, ")");
     return number(r, (double)neap_shape_elems(&type.shape));
+  }
+  if (strcmp(name, "turned") == 0) {
+    expect(r, ")");
+    return turned(r, value, type.shape.n_dim);
   }
   expect(r, ",");
   neap_value_id like = read_choice(r);
@@ -451,6 +463,12 @@ static neap_value_id read_choice(reader *r) {
   const char *before = r->at;
   char name[MOST_NAME];
   take_name(r, name);
+  if (strcmp(name, "has") == 0 && take(r, "(")) {
+    bool is_there = take_operand(r) >= 0;
+    expect(r, ")");
+    expect(r, "?");
+    return read_sides(r, is_there);
+  }
   int a = name[0] != '\0' ? neap_op_attr_index(r->g->op, name) : -1;
   if (a >= 0 && take(r, "?")) return read_sides(r, r->g->attrs[a].i != 0);
   if (a >= 0 && r->g->op->attrs[a].type == NEAP_ATTR_ENUM && take(r, "==")) {
@@ -520,8 +538,8 @@ static neap_status read_text(neap_grad *g, const char *text, neap_value_id *out,
   return r.status;
 }
 
-neap_status neap_formula_gradient(neap_grad *grad, neap_error *error) {
-  return read_text(grad, grad->op->grad_formula, NULL, error);
+neap_status neap_formula_gradient(neap_grad *grad, const char *text, neap_error *error) {
+  return read_text(grad, text, NULL, error);
 }
 
 neap_status neap_formula_outputs(neap_grad *grad, neap_value_id *out, neap_error *error) {

@@ -5,6 +5,7 @@
  * is only more rows: one large product. Otherwise small products share the threads by batch, and
  * large ones are parallel inside.
  */
+#include "ops/batches.h"
 #include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
@@ -14,28 +15,8 @@ enum { TRANS_A, TRANS_B };
 typedef struct product {
   bool trans_a, trans_b;
   int64_t m, n, k;
-  neap_shape batch; /* of y */
-  /* matrices to go for one step of a batch dimension; 0: broadcast */
-  int64_t a_step[NEAP_MAX_DIM], b_step[NEAP_MAX_DIM];
+  neap_batches batches; /* of y */
 } product;
-
-/* Leading dimensions of x, without the last two. */
-static neap_shape batch_of(const neap_shape *x) {
-  return neap_shape_of(x->n_dim > 2 ? x->n_dim - 2 : 0, x->dim);
-}
-
-/* `batch`: the batch dimensions of one operand; `all`: those of y. They are aligned at the end, as
- * NumPy does; where the operand lacks a dimension or has 1, its step is 0 and the same matrix
- * serves again. */
-static void steps_of(const neap_shape *batch, const neap_shape *all, int64_t step[NEAP_MAX_DIM]) {
-  int lead = all->n_dim - batch->n_dim;
-  int64_t matrices = 1;
-  for (int d = all->n_dim - 1; d >= 0; d--) {
-    int64_t n = d < lead ? 1 : batch->dim[d - lead];
-    step[d] = n == 1 ? 0 : matrices;
-    matrices *= n;
-  }
-}
 
 /* Rows and columns of an operand after its transpose; a vector is a row (first) or a column. */
 static void matrix_of(const neap_shape *x, bool trans, bool first, int64_t *rows,
@@ -54,12 +35,7 @@ static bool product_of(const neap_shape *a, const neap_shape *b, const neap_attr
   int64_t k;
   matrix_of(a, p->trans_a, true, &p->m, &p->k);
   matrix_of(b, p->trans_b, false, &k, &p->n);
-  neap_shape batch_a = batch_of(a), batch_b = batch_of(b);
-  if (k != p->k || !neap_shape_broadcast(&batch_a, &batch_b, &p->batch)) return false;
-  /* Which matrix of each operand serves which of y. */
-  steps_of(&batch_a, &p->batch, p->a_step);
-  steps_of(&batch_b, &p->batch, p->b_step);
-  return true;
+  return k == p->k && neap_batches_of(a, b, 2, &p->batches);
 }
 
 /* y: the broadcast batch, then M unless a is a vector, then N unless b is one. */
@@ -76,7 +52,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
       "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
       neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b),
       p.trans_b ? " transposed" : "");
-  neap_shape y = p.batch;
+  neap_shape y = p.batches.all;
   if (a->n_dim > 1) y.dim[y.n_dim++] = p.m;
   if (b->n_dim > 1) y.dim[y.n_dim++] = p.n;
   c->out[0] = (neap_type){c->in[0].dtype, y};
@@ -105,14 +81,8 @@ static void multiply(void *context, int64_t begin, int64_t end) {
   neap_dtype dtype = j->call->out[0].type.dtype;
   size_t bytes = neap_dtype_bytes(dtype);
   for (int64_t i = begin; i < end; i++) {
-    /* The place in the batch, digit by digit, and what each operand has there. */
-    int64_t a = 0, b = 0, rest = i;
-    for (int d = p->batch.n_dim - 1; d >= 0; d--) {
-      int64_t at = rest % p->batch.dim[d];
-      rest /= p->batch.dim[d];
-      a += at * p->a_step[d];
-      b += at * p->b_step[d];
-    }
+    int64_t a, b;
+    neap_batches_at(&p->batches, i, &a, &b);
     neap_gemm(dtype, j->engine, p->trans_a, p->trans_b, p->m, p->n, p->k,
               (const char *)j->call->in[0].data + (size_t)(a * p->m * p->k) * bytes,
               (const char *)j->call->in[1].data + (size_t)(b * p->k * p->n) * bytes, false,
@@ -128,10 +98,10 @@ static void run(const neap_call *call) {
   product p;
   if (!product_of(&call->in[0].type.shape, &call->in[1].type.shape, call->attrs, &p)) return;
   if (!p.trans_a && call->in[1].type.shape.n_dim <= 2) { /* rows of all matrices of a as one */
-    p.m *= neap_shape_elems(&p.batch);
-    p.batch = (neap_shape){0};
+    p.m *= neap_shape_elems(&p.batches.all);
+    p.batches = (neap_batches){0};
   }
-  int64_t n_batch = neap_shape_elems(&p.batch);
+  int64_t n_batch = neap_shape_elems(&p.batches.all);
   bool inside = n_batch < call->n_thread || p.m * p.n * p.k >= LARGE;
   job j = {call, &p, call->choice->engine, inside ? call->n_thread : 1};
   if (inside)
@@ -163,7 +133,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   neap_shape sa = neap_grad_type(g, g->in[0]).shape, sb = neap_grad_type(g, g->in[1]).shape;
   product p;
   if (!product_of(&sa, &sb, g->attrs, &p)) return NEAP_OK;
-  neap_shape sy = p.batch, ma = sa.n_dim == 1 ? NEAP_SHAPE(1, sa.dim[0]) : sa,
+  neap_shape sy = p.batches.all, ma = sa.n_dim == 1 ? NEAP_SHAPE(1, sa.dim[0]) : sa,
              mb = sb.n_dim == 1 ? NEAP_SHAPE(sb.dim[0], 1) : sb;
   sy.dim[sy.n_dim++] = p.m;
   sy.dim[sy.n_dim++] = p.n;

@@ -28,6 +28,7 @@ static const promise empties[] = {{"usual", ""},
                                   {"one", "give what ones in their place would"},
                                   {"mean", "have no mean, which is NaN; their sum is 0"},
                                   {"filled", "give a constant"},
+                                  {"identity", "give identity matrices"},
                                   {"refused", "are an error where a result would need elements"}};
 
 static const struct {

@@ -69,13 +69,14 @@ typedef enum neap_infinity {
 
 /* What a result is that is computed from no elements. ORDER EMPTY: texts in numbers.c. */
 typedef enum neap_empty {
-  NEAP_EMPTY_USUAL,  /* ZERO for ops that make sums, else NONE */
-  NEAP_EMPTY_NONE,   /* there is no such result: of empty inputs, empty outputs */
-  NEAP_EMPTY_ZERO,   /* what zeros in the place of nothing would give: a sum of nothing is 0 */
-  NEAP_EMPTY_ONE,    /* what ones would give: a product of nothing is 1 */
-  NEAP_EMPTY_MEAN,   /* a mean of nothing is NaN, a sum 0 */
-  NEAP_EMPTY_FILLED, /* a constant, of which `special` says more */
-  NEAP_EMPTY_REFUSED /* a SHAPE error */
+  NEAP_EMPTY_USUAL,    /* ZERO for ops that make sums, else NONE */
+  NEAP_EMPTY_NONE,     /* there is no such result: of empty inputs, empty outputs */
+  NEAP_EMPTY_ZERO,     /* what zeros in the place of nothing would give: a sum of nothing is 0 */
+  NEAP_EMPTY_ONE,      /* what ones would give: a product of nothing is 1 */
+  NEAP_EMPTY_MEAN,     /* a mean of nothing is NaN, a sum 0 */
+  NEAP_EMPTY_FILLED,   /* a constant, of which `special` says more */
+  NEAP_EMPTY_IDENTITY, /* identity matrices: a base of the space */
+  NEAP_EMPTY_REFUSED   /* a SHAPE error */
 } neap_empty;
 
 /* How sums are made that get longer with the data, and so how exact they are: the largest error in
@@ -174,8 +175,9 @@ neap_value_id neap_grad_cast(neap_grad *grad, neap_value_id value, neap_dtype dt
 
 /* ---- gradients as text (formula.c) ---- */
 
-/* By the record's `grad_formula`: sets grad->din. INTERNAL error where the text makes no sense. */
-neap_status neap_formula_gradient(neap_grad *grad, neap_error *error);
+/* By a text such as the record's `grad_formula`: sets grad->din. INTERNAL error where the text makes
+ * no sense. */
+neap_status neap_formula_gradient(neap_grad *grad, const char *text, neap_error *error);
 /* By the record's `formula`: out[k] computes what output k is, NEAP_NO_VALUE where it says
  * nothing of it. dout, want and din are not looked at. */
 neap_status neap_formula_outputs(neap_grad *grad, neap_value_id *out, neap_error *error);

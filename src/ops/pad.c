@@ -151,7 +151,7 @@ static void run(const neap_call *call) {
 /* Of one number: the frame is taken away, and what was taken away is zero. */
 static neap_status grad(neap_grad *g, neap_error *error) {
   const neap_attr_value *pads = &g->attrs[PADS];
-  if (g->attrs[MODE].i != CONSTANT) return neap_formula_gradient(g, error);
+  if (g->attrs[MODE].i != CONSTANT) return neap_formula_gradient(g, g->op->grad_formula, error);
   int64_t back[2 * NEAP_MAX_DIM];
   for (int i = 0; i < pads->n; i++) back[i] = -pads->ints[i];
   g->din[0] = neap_grad_emit1(

@@ -1,0 +1,165 @@
+/* matrix_exp.c: MatrixExp, exponentials of stacks of matrices, by scaling and squaring: x is halved
+ * until its norm is small, a quotient of polynomials of degree 13 is taken there, and squared as
+ * many times.
+ */
+#include "math/blas.h"
+#include "ops/matrices.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Below this norm the quotient is as exact as f64 (Higham 2005, table 2.3). */
+#define LARGEST_NORM 5.371920351148152
+
+/* Squares of the matrix, two sums, the quotient's parts, and pivots. */
+enum { N_SQUARE = 7 };
+static int64_t exp_doubles(int64_t n) { return N_SQUARE * n * n + (n + 1) / 2; }
+
+/* c = a b. What lies column by column is, row by row, the transpose: so the factors change places. */
+static void multiply(int64_t n, const double *a, const double *b, double *c) {
+  neap_gemm_f64(false, false, n, n, n, 1, b, n, a, n, 0, c, n, 1);
+}
+
+/* The largest sum of magnitudes of a column. */
+static double norm_of(int64_t n, const double *a) {
+  double largest = 0;
+  for (int64_t c = 0; c < n; c++) {
+    double sum = 0;
+    for (int64_t r = 0; r < n; r++) sum += fabs(a[c * n + r]);
+    largest = NEAP_MAX(largest, sum);
+  }
+  return largest;
+}
+
+/* out = p a6 + q a4 + r a2 + s 1 */
+static void combine(int64_t n, const double *a6, double p, const double *a4, double q,
+                    const double *a2, double r, double s, double *out) {
+  for (int64_t i = 0; i < n * n; i++) out[i] = p * a6[i] + q * a4[i] + r * a2[i];
+  for (int64_t i = 0; i < n; i++) out[i * n + i] += s;
+}
+
+/* The quotient is (v - u)^-1 (v + u), u of the odd powers of a and v of the even ones. */
+static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
+  static const double b[] = {64764752532480000.,
+                             32382376266240000.,
+                             7771770303897600.,
+                             1187353796428800.,
+                             129060195264000.,
+                             10559470521600.,
+                             670442572800.,
+                             33522128640.,
+                             1323241920.,
+                             40840800.,
+                             960960.,
+                             16380.,
+                             182.,
+                             1.};
+  const neap_operand *y = &j->call->out[0];
+  int64_t n = j->size.n, size = n * n;
+  double *a2 = a + size, *a4 = a2 + size, *a6 = a4 + size, *u = a6 + size, *v = u + size,
+         *w = v + size;
+  int *pivot = (int *)(void *)(w + size), n_halved = 0;
+  if (!neap_matrix_load(&j->call->in[0], at, n, n, a)) {
+    neap_matrix_fill(y, at, size, NAN);
+    return;
+  }
+  double norm = norm_of(n, a);
+  if (norm > LARGEST_NORM) {
+    frexp(norm / LARGEST_NORM, &n_halved);
+    for (int64_t i = 0; i < size; i++) a[i] = ldexp(a[i], -n_halved);
+  }
+
+  multiply(n, a, a, a2);
+  multiply(n, a2, a2, a4);
+  multiply(n, a2, a4, a6);
+  /* u = a (a6 (b13 a6 + b11 a4 + b9 a2) + b7 a6 + b5 a4 + b3 a2 + b1) */
+  combine(n, a6, b[13], a4, b[11], a2, b[9], 0, v);
+  multiply(n, a6, v, w);
+  combine(n, a6, b[7], a4, b[5], a2, b[3], b[1], v);
+  for (int64_t i = 0; i < size; i++) w[i] += v[i];
+  multiply(n, a, w, u);
+  /* v likewise, of the even powers */
+  combine(n, a6, b[12], a4, b[10], a2, b[8], 0, w);
+  multiply(n, a6, w, v);
+  combine(n, a6, b[6], a4, b[4], a2, b[2], b[0], w);
+  for (int64_t i = 0; i < size; i++) {
+    v[i] += w[i];
+    w[i] = v[i] - u[i];
+    v[i] += u[i];
+  }
+  neap_lapack_lu(n, w, pivot);
+  neap_lapack_lu_solve(false, n, n, w, pivot, v);
+
+  for (; n_halved > 0; n_halved--) {
+    multiply(n, v, v, w);
+    memcpy(v, w, (size_t)size * sizeof *v);
+  }
+  neap_matrix_store(y, at, n, n, n, v);
+}
+
+static bool choose(neap_choose *c) {
+  return neap_matrices_choose(c, exp_doubles(neap_matrices_of(c->in, 1).n));
+}
+
+static void run(const neap_call *call) {
+  const neap_shape *x = &call->in[0].type.shape;
+  if (neap_shape_elems(x) > 0) neap_matrices_run(call, exp_doubles(x->dim[x->n_dim - 1]), exp_one);
+}
+
+static neap_status infer(neap_infer *c, neap_error *error) {
+  neap_matrices s;
+  c->out[0] = c->in[0];
+  return neap_matrices_infer(c, true, &s, error);
+}
+
+static void cost(const neap_infer *c, neap_cost *cost) {
+  neap_matrices_cost(c, cost);
+  cost->flops *= 6; /* some ten products */
+}
+
+/* Of the matrix (x' dy; 0 x') the exponential has dx in the corner of dy. */
+static neap_status grad(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_shape x = neap_grad_type(g, g->in[0]).shape;
+  int64_t perm[NEAP_MAX_DIM];
+  for (int d = 0; d < x.n_dim; d++) perm[d] = d < x.n_dim - 2 ? d : 2 * x.n_dim - 3 - d;
+  neap_value_id t = neap_grad_emit1(g, "Permute", 1, &g->in[0], NULL,
+                                    (neap_set[]){NEAP_SET_INTS("axes", x.n_dim, perm), {0}});
+  neap_value_id zero =
+    neap_grad_emit1(g, "Constant", 0, NULL, NULL,
+                    (neap_set[]){NEAP_SET_FLOAT("value", 0),
+                                 NEAP_SET_INT("dtype", neap_grad_type(g, t).dtype),
+                                 NEAP_SET_INTS("shape", x.n_dim, x.dim),
+                                 {0}});
+  const neap_set columns[] = {NEAP_SET_INT("axis", -1), {0}},
+                 rows[] = {NEAP_SET_INT("axis", -2), {0}};
+  neap_value_id upper =
+    neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){t, g->dout[0]}, NULL, columns);
+  neap_value_id lower = neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){zero, t}, NULL, columns);
+  neap_value_id both = neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){upper, lower}, NULL, rows);
+  neap_value_id y = neap_grad_emit1(g, "MatrixExp", 1, &both, NULL, NULL), half[2], corner[2];
+  neap_grad_emit(g, "Split", 1, &y, 2, half, NULL, rows);
+  neap_grad_emit(g, "Split", 1, &half[0], 2, corner, NULL, columns);
+  g->din[0] = corner[1];
+  return NEAP_OK;
+}
+
+const neap_op neap_op_MatrixExp = {
+  .name = "MatrixExp",
+  .summary = "Exponentials of matrices.",
+  .math = "y = sum of x^k / k!",
+  .example = "net:MatrixExp(\"x\", \"y\")",
+  .source = "torch.linalg.matrix_exp; Higham, SIAM J. Matrix Anal. Appl. 26, 2005, computed in f64",
+  .inputs = {{"x", "(..,N,N)"}},
+  .outputs = {{"y", "shape of x"}},
+  .infer = infer,
+  .cost = cost,
+  .grad = grad,
+  .nan = NEAP_NAN_REACHES,
+  .infinity = NEAP_INFINITY_REACHES,
+  .sum = NEAP_SUM_DOUBLE,
+  .special = "all of y is NaN where a matrix has a NaN or an infinity",
+  .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
+  .cases = "{ {x={4,4}}, {x={{2,3,3}, low=-9, high=9}}, {x={0,3,3}}, {x={2,0,0}} }",
+  .long_cases = "{ {x={{512,512}, low=0.001, high=0.001}} }",
+};

@@ -1,0 +1,104 @@
+-- Linear algebra: what factors and solutions must fulfil, what PyTorch gives for small matrices,
+-- and which matrix of a stack is named when there is no answer.
+local neap = require "neap"
+
+local function near(expected, x, tolerance)
+  local difference = (x - expected):abs():max():item()
+  assert.is_true(difference <= (tolerance or 1e-10), tostring(difference))
+end
+
+--- A stack of well-conditioned matrices.
+local function stack(...)
+  local sizes = { ... }
+  local n = sizes[#sizes]
+  return neap.randn { dtype = "f64", ... } + neap.eye(n):to "f64" * (2 * n)
+end
+
+local function turned(x) return x:transpose(-2, -1) end
+
+describe("linear algebra", function()
+  it("solves A x = b, for vectors, matrices and batches that broadcast", function()
+    for _, case in ipairs { { { 4, 4 }, { 4 } }, { { 4, 4 }, { 4, 2 } }, { { 3, 4, 4 }, { 4, 2 } },
+      { { 2, 1, 4, 4 }, { 3, 4, 5 } } } do
+      local a, b = stack(table.unpack(case[1])), neap.randn { dtype = "f64",
+        table.unpack(case[2]) }
+      local x = a:solve(b)
+      near(b, a:matmul(x))
+    end
+    local upper = stack(3, 5, 5):triu()
+    local b = neap.randn { 3, 5, 2, dtype = "f64" }
+    near(b, upper:matmul(upper:solve_triangular(b, { upper = true })))
+  end)
+
+  it("has inverses and determinants", function()
+    local a = stack(2, 5, 5)
+    near(neap.eye(5):to "f64", a:matmul(a:inverse()))
+    local m = neap.tensor({ { 1, 2 }, { 3, 4 } }, "f64")
+    near(neap.tensor(-2.0, "f64"), m:det())
+    local sign, log = m:slog_det()
+    assert.equal(-1, sign:item())
+    near(neap.tensor(math.log(2), "f64"), log)
+    -- singular: 0, and minus infinity for the logarithm, as in PyTorch
+    sign, log = neap.ones(3, 3):slog_det()
+    assert.same({ 0, -math.huge }, { sign:item(), log:item() })
+    assert.equal(0, neap.ones(3, 3):det():item())
+    assert.equal(1, neap.zeros(0, 0):det():item())
+  end)
+
+  it("has factors whose product is the matrix", function()
+    for _, sizes in ipairs { { 3, 6, 4 }, { 4, 6 }, { 5, 5 } } do
+      local x = neap.randn { dtype = "f64", table.unpack(sizes) }
+      local q, r = x:qr()
+      near(x, q:matmul(r))
+      near(neap.eye(q:size(-1)):to "f64", turned(q):matmul(q))
+      local u, s, v = x:svd()
+      near(x, (u * s:unsqueeze(-2)):matmul(v))
+    end
+    local a = stack(2, 4, 4)
+    local symmetric = a:matmul(turned(a))
+    local l = symmetric:cholesky()
+    near(symmetric, l:matmul(turned(l)), 1e-9)
+    local w, v = symmetric:eigh()
+    near(symmetric, (v * w:unsqueeze(-2)):matmul(turned(v)), 1e-9)
+  end)
+
+  it("has the exponential of a matrix: of a rotation's generator the rotation", function()
+    for _, angle in ipairs { 0, 0.3, 1, 20, -700 } do
+      local g = neap.tensor({ { 0, -angle }, { angle, 0 } }, "f64")
+      local c, s = math.cos(angle), math.sin(angle)
+      near(neap.tensor({ { c, -s }, { s, c } }, "f64"), g:matrix_exp(), 1e-9)
+    end
+  end)
+
+  it("names the matrix that has no answer", function()
+    local x = stack(3, 2, 2)
+    x[2] = neap.zeros { 2, 2, dtype = "f64" }
+    for _, case in ipairs {
+      { x.inverse, "Inverse: matrix 2 of x is singular" },
+      { x.cholesky, "Cholesky: matrix 2 of x is not positive definite" },
+    } do
+      local _, err = pcall(case[1], x)
+      assert.equal("data", err.code)
+      assert.matches(case[2], tostring(err))
+    end
+    local _, err = pcall(x.solve, x, neap.ones { 2, 1, dtype = "f64" })
+    assert.matches("matrix 2", tostring(err))
+    _, err = pcall(x.svd, neap.full { 2, 2, value = 0 / 0 })
+    assert.matches("has a NaN or an infinity", tostring(err))
+    for _, f in ipairs { x.inverse, x.det, x.cholesky, x.eigh, x.matrix_exp } do
+      _, err = pcall(f, neap.zeros(3, 2))
+      assert.equal("shape", err.code)
+      assert.matches("square matrices", tostring(err))
+    end
+  end)
+
+  it("has the same bits on one thread and on several", function()
+    local x = stack(7, 6, 6)
+    local function all()
+      local u = x:svd()
+      return { u, x:inverse(), x:matrix_exp(), (x:qr()) }
+    end
+    local one, more = neap.with({ threads = 1 }, all), neap.with({ threads = 2 }, all)
+    for i, y in ipairs(one) do assert.is_true(y:equal(more[i])) end
+  end)
+end)
