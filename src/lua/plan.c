@@ -218,6 +218,7 @@ static int svg(lua_State *L) {
   lua_settop(L, 3);
   neap_drawing drawing = {.by_layer = lua_toboolean(L, 2)};
   if (!lua_isnil(L, 3)) {
+    neap_lua_check_type(L, 3, LUA_TTABLE);
     drawing.n_step = neap_lua_length(L, 3);
     int64_t *ns = neap_lua_room(L, ((size_t)drawing.n_step + 1) * sizeof *ns);
     drawing.step_ns = ns;
