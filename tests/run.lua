@@ -14,7 +14,7 @@
 -- others have left alive.
 local spec_folders = {
   "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz",
-  "tests/questions", "tests/report",
+  "tests/questions", "tests/import", "tests/report",
 }
 -- after which a C program counts as hanging
 local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300

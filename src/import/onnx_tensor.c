@@ -195,6 +195,11 @@ static neap_status read_type(neap_onnx_file *file, const Onnx__TensorProto *prot
       return neap_onnx_fail(file, error, NEAP_DATA, "more elements than there can be");
     shape->dim[d] = size;
   }
+  /* Of no elements, too, the dimensions are those of a tensor that can be. */
+  neap_error inner = {0};
+  neap_type type = {(*e)->dtype == NEAP_DTYPE_NONE ? NEAP_DTYPE_U8 : (*e)->dtype, *shape};
+  if (neap_type_check(&type, "it", &inner) != NEAP_OK)
+    return neap_onnx_fail(file, error, NEAP_DATA, "%s", inner.message);
   return NEAP_OK;
 }
 

@@ -14,7 +14,8 @@ void neap_lua_free_onnx(lua_State *L, void *at) {
 /* {name =, elem =, tensor = | texts = {..}} */
 static void push_tensor(lua_State *L, const neap_onnx_tensor *from) {
   lua_createtable(L, 0, 4);
-  neap_lua_set_text(L, "name", from->name);
+  lua_pushstring(L, from->name);
+  lua_setfield(L, -2, "name");
   neap_lua_set_integer(L, "elem", from->elem_type);
   if (from->tensor.dtype != NEAP_DTYPE_NONE) {
     neap_lua_new_tensor(L)->t = neap_tensor_retain(&from->tensor);

@@ -10,6 +10,7 @@
 #include "blocks/look.h"
 #include "blocks/memonger.h"
 #include "blocks/nets.h"
+#include "blocks/onnx.h"
 #include "blocks/plans.h"
 #include "blocks/process.h"
 #include "blocks/runs.h"
@@ -35,6 +36,7 @@ static const struct group {
   {plans_entries, NEAP_COUNT(plans_entries)},
   {runs_entries, NEAP_COUNT(runs_entries)},
   {memonger_entries, NEAP_COUNT(memonger_entries)},
+  {onnx_entries, NEAP_COUNT(onnx_entries)},
 };
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
@@ -221,6 +223,7 @@ static void make_files(void) {
   make_file(checkpoint_path), make_file(export_path), make_file(saved_path);
   make_file(db_path), make_file(copy_path), make_file(idx_path);
   CHECK_OK(neap_io_write_text(idx_path, idx, sizeof idx - 1, &error));
+  make_onnx_files();
   open_scene(&s, WS | NET | SESSION, NULL);
   CHECK_OK(neap_workspace_save(s.ws, checkpoint_path, 0, NULL, &error));
   close_scene(&s);
@@ -236,5 +239,6 @@ int main(int argc, char **argv) {
                    T(every_function_passes_in_the_end_and_leaves_all_as_it_was_before));
   unlink(checkpoint_path), unlink(export_path), unlink(saved_path);
   unlink(db_path), unlink(copy_path), unlink(idx_path);
+  remove_onnx_files();
   return result;
 }

@@ -1,5 +1,5 @@
 /* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx,
- * gzip, checkpoints and models with their nets. The first byte says which reader. What a reader
+ * gzip, checkpoints, models with their nets, and ONNX files. The first byte says which reader. What a reader
  * takes can be written and read again. */
 #include "neap.h"
 
@@ -7,10 +7,12 @@
 #include "fuzz.h"
 #include "io/io.h"
 
+#include "../c/onnx_files.h"
+
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TENSORS, MAPPED, IDX, GZIP, CHECKPOINT, MAPPED_CHECKPOINT, MODEL, N_READER };
+enum { TENSORS, MAPPED, IDX, GZIP, CHECKPOINT, MAPPED_CHECKPOINT, MODEL, ONNX, ONNX_TENSOR, N_READER };
 
 /* The bytes as a file without a name; its path lasts until the next call. */
 static const char *file_of(const uint8_t *data, size_t n, int *descriptor) {
@@ -75,7 +77,14 @@ static const char gzip[] =
 bool fuzz_seed(int k, neap_buffer *out) {
   static const char *const ending[] = {"npy", "npz", "safetensors"};
   char folder[] = "/tmp/neap-fuzz-XXXXXX", path[60], first;
-  if (k >= 11) return false;
+  if (k >= 13) return false;
+  if (k >= 11) {
+    first = k == 11 ? ONNX : ONNX_TENSOR;
+    neap_buffer_add_n(out, &first, 1);
+    neap_buffer_add_n(out, k == 11 ? onnx_model : onnx_tensor,
+                      k == 11 ? sizeof onnx_model - 1 : sizeof onnx_tensor - 1);
+    return true;
+  }
   if (mkdtemp(folder) == NULL) abort();
   if (k < 6) {
     snprintf(path, sizeof path, "%s/a.%s", folder, ending[k % 3]);
@@ -131,6 +140,28 @@ static void read_gzip(const char *path) {
   if (status == NEAP_OK) neap_free(bytes.data);
 }
 
+/* What a model says is there: every tensor of a graph and of the graphs within it. */
+static void touch_graph(const neap_onnx_graph *graph) {
+  for (int i = 0; i < graph->n_initializer; i++)
+    if (graph->initializer[i].tensor.dtype != NEAP_DTYPE_NONE) touch(&graph->initializer[i].tensor);
+  for (int i = 0; i < graph->n_node; i++)
+    for (int k = 0; k < graph->node[i].n_attr; k++) {
+      const neap_onnx_attr *attr = &graph->node[i].attr[k];
+      if (attr->kind == NEAP_ONNX_GRAPH) touch_graph(attr->graph);
+      if (attr->tensor.tensor.dtype != NEAP_DTYPE_NONE) touch(&attr->tensor.tensor);
+    }
+}
+
+static void read_onnx(const char *path, bool is_tensor) {
+  neap_onnx_model *model = NULL;
+  neap_error error = {0};
+  neap_status status =
+    is_tensor ? neap_onnx_read_tensor(path, &model, &error) : neap_onnx_read(path, &model, &error);
+  PROMISE_SAID(status, error);
+  if (status == NEAP_OK) touch_graph(&model->graph);
+  neap_onnx_free(model);
+}
+
 /* A file that is refused leaves the workspace as it was. */
 static void read_checkpoint(const char *path, int reader) {
   neap_workspace *ws = NULL;
@@ -164,6 +195,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     case MAPPED: read_tensors(path, data[0] & 8 ? NEAP_IO_MAP_WRITE : NEAP_IO_MAP_READ); break;
     case IDX: read_idx(path); break;
     case GZIP: read_gzip(path); break;
+    case ONNX: read_onnx(path, false); break;
+    case ONNX_TENSOR: read_onnx(path, true); break;
     default: read_checkpoint(path, reader);
   }
   close(descriptor);

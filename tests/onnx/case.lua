@@ -106,21 +106,29 @@ function case.difference(got, want, rtol, atol)
     n_bad, n, at - 1, x[at], y[at]), "value"
 end
 
---- Runs one folder of data: nil, or what went wrong and its kind: "value", "shape", "dtype" or
--- "error".
-function case.check(model, folder, rtol, atol)
+--- What a folder of data holds: tensors by the names of inputs, and {tensor =} by the number of the
+-- output, from 0; nil where an input is of strings.
+function case.tensors(model, folder)
   local given, inputs = tensors_in(folder, "input"), {}
   for i, input in ipairs(model.graph.inputs) do
     if given[i - 1] then
-      if not given[i - 1].tensor then return "an input of strings", "text" end
+      if not given[i - 1].tensor then return nil end
       inputs[input.name] = given[i - 1].tensor
     end
   end
+  return inputs, tensors_in(folder, "output")
+end
+
+--- Runs one folder of data: nil, or what went wrong and its kind: "value", "shape", "dtype" or
+-- "error".
+function case.check(model, folder, rtol, atol)
+  local inputs, outputs = case.tensors(model, folder)
+  if not inputs then return "an input of strings", "text" end
   local ok, results = pcall(case.run, model, inputs)
   if not ok then
     return tostring(type(results) == "table" and results.message or results), "error"
   end
-  for i, want in pairs(tensors_in(folder, "output")) do
+  for i, want in pairs(outputs) do
     if not want.tensor then return "an output of strings", "text" end
     if not results[i + 1] then return ("there is no output %d"):format(i), "error" end
     local wrong, kind = case.difference(results[i + 1], want.tensor, rtol or case.rtol,

@@ -6,7 +6,6 @@
 -- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
 -- parameter of the net.
 -- @module neap.onnx.graph
-local core = require "neap.core"
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
 local op = require "neap.op"
@@ -123,6 +122,9 @@ local function n_named(f)
 end
 
 local function build(node, f)
+  for i = 1, ops.n_needed(node.row.domain, node.row.op) do
+    if not node.inputs[i] then node:fail("input %d is missing", i) end
+  end
   local args, n = {}, math.min(n_named(f), #node.row.inputs)
   for i = 1, n do args[i] = node:x(i) end
   return table.pack(f(node, table.unpack(args, 1, n)))
@@ -130,10 +132,10 @@ end
 
 --- What went wrong in a builder, with the node in front.
 local function located(node, err)
-  if getmetatable(err) == graph.Need or type(err) == "table" and err.located then return err end
-  local message = type(err) == "table" and err.message or tostring(err)
-  return { located = true, code = type(err) == "table" and err.code or "data",
-    message = ("%s: %s"):format(node:place(), (message:gsub("^neap:[^:]*:%d+: ", ""))) }
+  local is_table = type(err) == "table"
+  if getmetatable(err) == graph.Need or is_table and rawget(err, "located") then return err end
+  local message = is_table and err.message or tostring(err):gsub("^neap:[^:]*:%d+: ", "")
+  return kit.located(is_table and err.code or "data", ("%s: %s"):format(node:place(), message))
 end
 
 local function define(env, name, v, node)
@@ -185,6 +187,59 @@ function State:run_function(f, node)
   return results
 end
 
+--- Calls f for each name that a node reads, subgraphs and what they read from around them too.
+local function each_read(row, f)
+  for _, name in ipairs(row.inputs) do
+    if name ~= "" then f(name) end
+  end
+  for _, attr in pairs(row.attrs) do
+    if attr.kind == "graph" then
+      for _, inner in ipairs(attr.value.nodes) do each_read(inner, f) end
+      for _, output in ipairs(attr.value.outputs) do f(output.name) end
+    end
+  end
+end
+
+--- The nodes so that each stands behind those whose outputs it reads: as they are where that holds,
+-- as the standard asks. What stands on a cycle comes last, and is refused when it is met.
+local function in_order(nodes)
+  local maker, waits, readers = {}, {}, {}
+  for i, row in ipairs(nodes) do
+    for _, name in ipairs(row.outputs) do maker[name] = maker[name] or i end
+  end
+  local sorted = true
+  for i, row in ipairs(nodes) do
+    waits[i], readers[i] = 0, readers[i] or {}
+    each_read(row, function(name)
+      local by = maker[name]
+      if by and by ~= i then
+        readers[by] = readers[by] or {}
+        table.insert(readers[by], i)
+        waits[i] = waits[i] + 1
+        sorted = sorted and by < i
+      end
+    end)
+  end
+  if sorted then return nodes end
+  local ready, out, taken = {}, {}, {}
+  for i in ipairs(nodes) do
+    if waits[i] == 0 then ready[#ready + 1] = i end
+  end
+  local next_ready = 1
+  while ready[next_ready] do
+    local i = ready[next_ready]
+    next_ready, out[#out + 1], taken[i] = next_ready + 1, nodes[i], true
+    for _, reader in ipairs(readers[i]) do
+      waits[reader] = waits[reader] - 1
+      if waits[reader] == 0 then ready[#ready + 1] = reader end
+    end
+  end
+  for i, row in ipairs(nodes) do
+    if not taken[i] then out[#out + 1] = row end
+  end
+  return out
+end
+
 --- The nodes of a graph in order; a subgraph sees the values around it.
 -- @return environment with all its values
 function State:run_graph(g, env)
@@ -194,7 +249,7 @@ function State:run_graph(g, env)
         or { texts = t.texts, name = t.name })
     end
   end
-  for _, row in ipairs(g.nodes) do self:run_node(row, env) end
+  for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
   return env
 end
 
@@ -206,8 +261,7 @@ function State:run_subgraph(g, around, inputs)
   return kit.map(g.outputs, function(output)
     local v = env[output.name]
     if v == nil then
-      error(core.error { code = "data",
-        message = ("the subgraph's output \"%s\" is made by no node"):format(output.name) })
+      kit.fail("the subgraph's output \"%s\" is made by no node", output.name)
     end
     return v
   end)
@@ -258,8 +312,7 @@ function graph.run(model, net, inputs, declare)
   return kit.map(model.graph.outputs, function(output)
     local v = env[output.name]
     if v == nil then
-      error({ located = true, code = "data",
-        message = ("output \"%s\" is made by no node"):format(output.name) }, 0)
+      kit.fail("output \"%s\" is made by no node", output.name)
     end
     return v
   end)

@@ -64,8 +64,7 @@ end
 function onnx.shape_of(input, o, notes)
   local type_row = kit.types[input.elem]
   if not type_row or not type_row.dtype or input.kind ~= "tensor" then
-    error({ located = true, code = "data", message = ("input \"%s\" is no tensor of a type that \z
-      Neap reads"):format(input.name) }, 0)
+    kit.fail("input \"%s\" is no tensor of a type that Neap reads", input.name)
   end
   if o.shapes and o.shapes[input.name] then return o.shapes[input.name] end
   local shape = {}
@@ -101,8 +100,7 @@ local function name_outputs(net, model, values)
   local names = {}
   for i, output in ipairs(model.graph.outputs) do
     local v, name = values[i], graph.clean(output.name)
-    if not v.x then error({ located = true, code = "data",
-      message = ("output \"%s\" is no tensor"):format(output.name) }, 0) end
+    if not v.x then kit.fail("output \"%s\" is no tensor", output.name) end
     local blob = v.blob or op.is_blob(v.x) and v.x or net:const(v.x)
     if net:_blob(name) then name = net:fresh_name(name) end
     local row = net:_blob(blob.name)
@@ -137,12 +135,12 @@ end
 
 -- ---- neap.import --------------------------------------------------------------------------------
 
---- The word before which a file's fault is the result: nil, message, code.
+--- Whatever is wrong with a model is its file's fault: nil, message, "data". Memory that is refused
+-- is not, and raises, as does what is no error of Neap's.
 local function failed(path, err)
-  if type(err) == "table" and err.message then
-    return nil, ("%s: %s"):format(path, err.message), err.code or "data"
-  end
-  error(err, 0)
+  local code = type(err) == "table" and err.message and (err.code or "data")
+  if not code or code == "memory" or code == "budget" or code == "interrupted" then error(err, 0) end
+  return nil, ("%s: %s"):format(path, err.message), "data"
 end
 
 --- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a

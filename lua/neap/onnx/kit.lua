@@ -15,6 +15,16 @@ for number, row in pairs(core.onnx_types) do
 end
 kit.U32, kit.U64 = 12, 13
 
+--- An error that says where it is: the innermost place stays.
+function kit.located(code, message)
+  local err = core.error { code = code, message = message }
+  rawset(err, "located", true)
+  return err
+end
+
+--- Raises one, of the file and no node.
+function kit.fail(format, ...) error(kit.located("data", format:format(...))) end
+
 function kit.is_known(x) return op.is_tensor(x) end
 
 --- f(x, i) of each item, in a list.

@@ -68,8 +68,7 @@ local function example_shapes(inputs, o)
   local shapes = kit.map(inputs, function(input)
     local shape = onnx.shape_of(input, o, {})
     if #shape == 0 then
-      error({ located = true, code = "data", message = ("input \"%s\" has no dimension for a \z
-        batch: import it as a net"):format(input.name) }, 0)
+      kit.fail("input \"%s\" has no dimension for a batch: import it as a net", input.name)
     end
     local example = table.move(shape, 2, #shape, 1, {})
     example.dtype = kit.types[input.elem].dtype

@@ -16,7 +16,7 @@ end
 
 --- Raises: what is wrong with this node, formatted.
 function Node:fail(format, ...)
-  error(core.error { code = "data", message = format:format(...) })
+  error(core.error { code = "data", message = format:format(...) }, 0)
 end
 
 -- ---- attributes ---------------------------------------------------------------------------------
@@ -110,6 +110,19 @@ end
 --- An attribute that later versions have as input `i`: a list of integers, nil where neither is
 -- there.
 function Node:ints_or_input(name, i) return self:given(i) and self:list(i) or self:ints(name) end
+
+--- Raises where a tensor of so many elements, which is to be made at once, is more than the machine
+-- has room for: a few bytes of a file can ask for any size.
+function Node:check_room(shape)
+  local n = 1
+  for _, size in ipairs(shape) do
+    if size < 0 then self:fail("a size of %d", size) end
+    n = n * math.max(size, 1) + 0.0
+  end
+  if n > 2^24 and self.folds and n * 8 > core.memory().available then
+    self:fail("%.3g elements are asked for, more than there is memory for", n)
+  end
+end
 
 --- An op that draws random numbers or has no inputs, beside what the node reads.
 function Node:make(name, attrs)

@@ -189,7 +189,11 @@ return function(op)
     table.sort(axes)
     return #axes > 0 and kit.unsqueeze(x, axes) or x
   end
-  function op.Expand(n, x) return kit.expand(x, kit.broadcast(x.shape, n:list(2))) end
+  function op.Expand(n, x)
+    local shape = kit.broadcast(x.shape, n:list(2))
+    n:check_room(shape)
+    return kit.expand(x, shape)
+  end
 
   function op.Transpose(n, x)
     local perm, order = n:ints "perm", {}
@@ -266,11 +270,16 @@ return function(op)
       repeats[n:axis(n:scalar(3), #x.shape)] = n:scalar(2)
       return F.Tile(x, { repeats = repeats })
     end
-    return #x.shape > 0 and F.Tile(x, { repeats = n:list(2) }) or x
+    local repeats = n:list(2)
+    n:check_room(kit.map(x.shape, function(size, d) return size * (repeats[d] or 1) + 0.0 end))
+    return #x.shape > 0 and F.Tile(x, { repeats = repeats }) or x
   end
 
   function op.Pad(n, x)
     local pads, axes = pads_of(n, x)
+    local shape = kit.copy(x.shape)
+    for i, d in ipairs(axes) do shape[d] = shape[d] + pads[i] + pads[i + #axes] + 0.0 end
+    n:check_room(shape)
     local mode, value = n:text("mode", "constant"), n:float("value", 0)
     if n.version >= 11 and n:given(3) then
       value = n:scalar(3)
@@ -283,6 +292,7 @@ return function(op)
   function op.CenterCropPad(n, x)
     local sizes = n:list(2)
     local axes = n:ints "axes" and n:axes(n:ints "axes", #x.shape) or kit.count(#x.shape)
+    n:check_room(sizes)
     for i, d in ipairs(axes) do
       local have, want = x.shape[d], sizes[i]
       if want < have then
@@ -314,6 +324,7 @@ return function(op)
 
   function op.ConstantOfShape(n)
     local shape, t = n:list(1), n:tensor "value"
+    n:check_room(shape)
     local value, dtype = 0, "f32"
     if t then value, dtype = t.tensor:reshape(-1):totable()[1], t.tensor.dtype end
     if type(value) == "boolean" then value = value and 1 or 0 end
@@ -329,6 +340,7 @@ return function(op)
     if math.type(start) == "integer" and math.type(delta) == "integer" then
       count = math.max(-((start - limit) // delta), 0)
     end
+    n:check_room { count }
     local wide = kit.is_float(from) and "f64" or "i64"
     local steps = core.eager("Range", {}, { stop = count, dtype = wide })
     local y = F.Add { F.Mul { steps, kit.number(delta, wide) }, kit.number(start, wide) }
@@ -349,6 +361,7 @@ return function(op)
     local depth, values = n:scalar(2), n:x(3)
     local rank = #indices.shape + 1
     local axis = n:axis(n:int("axis", -1), rank)
+    n:check_room { kit.product(indices.shape) * depth + 0.0 }
     if kit.is_float(indices) then indices = F.Trunc(indices) end
     local hot = F.OneHot(kit.cast(indices, "i64"), { depth = depth, axis = axis })
     local on, off = kit.part(values, 1, 2, 1), kit.part(values, 1, 1, 1)

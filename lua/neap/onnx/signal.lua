@@ -112,6 +112,7 @@ end
 local function window(a0, a1, a2)
   return function(n)
     local size, dtype = n:scalar(1), kit.types[n:int("output_datatype", 1)].dtype
+    n:check_room { size }
     local span = n:flag("periodic", true) and size or size - 1
     local i = core.eager("Range", {}, { stop = size, dtype = "f64" })
     local function wave(k, a)

@@ -210,6 +210,7 @@ local function resize(n, x)
     rounding = n:text("nearest_mode", old and "floor" or "round_prefer_floor"),
     exclude_outside = n:flag "exclude_outside", antialias = n:flag "antialias" }
   local sizes, scales = targets(n, x, axes)
+  n:check_room(kit.map(sizes, function(size) return size + 0.0 end))
   local dtype = x.dtype
   if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
   local roi = coordinates == "tf_crop_and_resize" and n:list(2)

@@ -164,6 +164,7 @@ static char checkpoint_path[] = "/tmp/neap-blocks-a-XXXXXX.safetensors",
             export_path[] = "/tmp/neap-blocks-b-XXXXXX.safetensors",
             saved_path[] = "/tmp/neap-blocks-c-XXXXXX.safetensors",
             idx_path[] = "/tmp/neap-blocks-f-XXXXXX.safetensors",
+            onnx_folder[] = "/tmp/neap-blocks-o-XXXXXX",
             db_path[] = "/tmp/neap-blocks-d-XXXXXX.safetensors",
             copy_path[] = "/tmp/neap-blocks-e-XXXXXX.safetensors";
 

@@ -1,0 +1,124 @@
+-- ONNX files that are damaged, or lie: each ends in nil, message, code, and in nothing else.
+local neap = require "neap"
+local kit = require "import.onnx_kit"
+
+local folder
+
+local function import(bytes) return neap.import(folder:write("m.onnx", bytes)) end
+
+--- The import fails by the file, with a text that has `why` in it.
+local function refused(bytes, why)
+  local f, message, code = import(bytes)
+  assert.is_nil(f)
+  assert.is_true(code == "data" or code == "io", code)
+  assert.matches(why, message)
+end
+
+local function graph(more)
+  local g = { nodes = { kit.node("Relu", { "x" }, { "y" }, nil, "act") },
+    inputs = { kit.value("x", { 2 }) }, outputs = { kit.value("y", { 2 }) } }
+  for key, value in pairs(more or {}) do g[key] = value end
+  return g
+end
+
+describe("a hostile ONNX file", function()
+  before_each(function() folder = kit.folder() end)
+  after_each(function() getmetatable(folder).__close(folder) end)
+
+  it("is refused when it is empty, cut, or something else", function()
+    refused("", "the file is empty")
+    refused("hello, world, this is no model", "m.onnx")
+    local whole = kit.model(graph { tensors = { kit.tensor { name = "w", dims = { 2 },
+      floats = { 1, 2 } } } })
+    assert.is_truthy(import(whole))
+    for n = 1, #whole - 1 do
+      local f, message = import(whole:sub(1, n))
+      assert.is_true(f ~= nil or type(message) == "string")
+    end
+  end)
+
+  it("is refused, or means something else, when bytes are flipped", function()
+    local whole = kit.model(graph { nodes = { kit.node("Conv", { "x", "w" }, { "y" },
+      { kernel_shape = { 1, 1 }, auto_pad = "VALID", group = 1 }, "conv") },
+      tensors = { kit.tensor { name = "w", dims = { 2, 2, 1, 1 }, floats = { 1, 2, 3, 4 } } },
+      inputs = { kit.value("x", { 1, 2, 3, 3 }) } })
+    assert.is_truthy(import(whole))
+    for i = 1, #whole do
+      for _, bit in ipairs { 1, 8, 128 } do
+        local byte = string.char(whole:byte(i) ~ bit)
+        local f, message = import(whole:sub(1, i - 1) .. byte .. whole:sub(i + 1))
+        assert.is_true(f ~= nil or type(message) == "string")
+      end
+    end
+  end)
+
+  it("is refused for dimensions that its bytes do not fill", function()
+    local function with(t) return kit.model(graph { tensors = { kit.tensor(t) } }) end
+    refused(with { name = "w", dims = { 1 << 40, 1 << 40 }, floats = { 1 } }, "more elements")
+    refused(with { name = "w", dims = { 1 << 40 }, floats = { 1 } }, "bytes are claimed, 4 are")
+    refused(with { name = "w", dims = { -1 }, floats = { 1 } }, "a dimension of %-1")
+    refused(with { name = "w", dims = { 1 << 40 } }, "elements are claimed, 0 are")
+    refused(with { name = "w", dims = { 1, 1, 1, 1, 1, 1, 1, 1, 1 }, floats = { 1 } },
+      "9 dimensions")
+    refused(with { name = "w", dims = { 1 }, elem = 99, floats = { 1 } }, "element type 99")
+    refused(with { name = "w", dims = { 0, 1 << 62 }, floats = {} }, "128.0 TiB")
+  end)
+
+  it("is refused for messages within messages without end", function()
+    local g = kit.graph { nodes = {} }
+    for _ = 1, 200 do
+      g = kit.graph { nodes = { kit.node("If", { "c" }, { "y" },
+        { then_branch = { kind = "graph", g } }) } }
+    end
+    refused(kit.message { { 1, 8 }, { 7, g } }, "nested too deeply")
+    local types = kit.message { { 1, kit.message { { 1, 1 } } } }
+    for _ = 1, 300 do types = kit.message { { 9, kit.message { { 1, types } } } } end
+    refused(kit.message { { 7, kit.message { { 11, kit.message { { 1, "x" }, { 2, types } } } } } },
+      "nested too deeply")
+  end)
+
+  it("is refused for a message that comes twice where one may", function()
+    local g = kit.graph(graph())
+    refused(kit.message { { 1, 8 }, { 7, g }, { 7, g } }, "a field comes twice")
+  end)
+
+  it("is refused for a cycle, for a name that is made twice, and for one that nobody makes", function()
+    refused(kit.model(graph { nodes = { kit.node("Relu", { "b" }, { "a" }, nil, "one"),
+      kit.node("Relu", { "a" }, { "b" }, nil, "two"), kit.node("Relu", { "x" }, { "y" }) } }),
+      'node "one" %(Relu%): input 1, "b", is made by no node')
+    refused(kit.model(graph { nodes = { kit.node("Relu", { "x" }, { "y" }),
+      kit.node("Neg", { "x" }, { "y" }, nil, "two") } }), 'node "two" %(Neg%): "y" is made twice')
+    refused(kit.model(graph { outputs = { kit.value("z", { 2 }) } }), 'output "z" is made by no')
+    refused(kit.model(graph { inputs = { kit.value("x", { 2 }), kit.value("x", { 3 }) } }),
+      '"x"')
+  end)
+
+  it("is refused for attributes of another kind, and inputs that are missing", function()
+    refused(kit.model(graph { nodes = { kit.node("Elu", { "x" }, { "y" }, { alpha = 1 }, "e") } }),
+      'node "e" %(Elu%): attribute "alpha" is of kind int, expected float')
+    refused(kit.model(graph { nodes = { kit.node("Add", { "x" }, { "y" }, nil, "e") } }),
+      'node "e" %(Add%): input 2 is missing')
+    refused(kit.model(graph { nodes = { kit.node("Concat", {}, { "y" }, nil, "e") } }),
+      'node "e" %(Concat%)')
+    refused(kit.model(graph { nodes = { kit.node("Softmax", { "x" }, { "y" }, { axis = 7 }) } }),
+      "axis 7 is out of range")
+  end)
+
+  it("is refused for functions that call each other", function()
+    local body = kit.message { { 1, "F" }, { 4, "a" }, { 5, "b" }, { 10, "own" },
+      { 7, kit.message { { 1, "a" }, { 2, "b" }, { 4, "F" }, { 7, "own" } } } }
+    local call = kit.message { { 1, "x" }, { 2, "y" }, { 4, "F" }, { 7, "own" } }
+    refused(kit.model(graph { nodes = { call } }, 17, { { 25, body } }), "without end")
+  end)
+
+  it("is refused for constants larger than the memory there is", function()
+    for _, size in ipairs { 1 << 20, 1 << 40 } do
+      local tensors = { kit.tensor { name = "s", elem = 7, dims = { 2 }, ints = { size, size } },
+        kit.tensor { name = "one", dims = { 1, 1 }, floats = { 1 } } }
+      for _, op in ipairs { "ConstantOfShape", "Expand", "Tile" } do
+        refused(kit.model(graph { tensors = tensors, nodes = {
+          kit.node(op, op == "ConstantOfShape" and { "s" } or { "one", "s" }, { "y" }) } }), op)
+      end
+    end
+  end)
+end)

@@ -1,0 +1,151 @@
+-- neap.import of ONNX files that this file writes: what comes out, what is said of what is wrong.
+local neap = require "neap"
+local kit = require "import.onnx_kit"
+
+--- Imports a model of these bytes from a folder of its own.
+local function import(bytes, o)
+  local folder <close> = kit.folder()
+  return neap.import(folder:write("m.onnx", bytes), o)
+end
+
+--- y = relu(x w + b), for any batch.
+local function little(more)
+  local g = {
+    nodes = { kit.node("MatMul", { "x", "fc.weight" }, { "h" }, nil, "/fc/MatMul"),
+      kit.node("Add", { "h", "fc.bias" }, { "s" }, nil, "/fc/Add"),
+      kit.node("Relu", { "s" }, { "y" }) },
+    tensors = { kit.tensor { name = "fc.weight", dims = { 2, 3 }, floats = { 1, 2, 3, 4, 5, 6 } },
+      kit.tensor { name = "fc.bias", dims = { 3 }, floats = { 0, -100, 1 } } },
+    inputs = { kit.value("x", { "batch", 2 }) }, outputs = { kit.value("y", { "batch", 3 }) },
+  }
+  for key, value in pairs(more or {}) do g[key] = value end
+  return kit.model(g)
+end
+
+describe("an ONNX file", function()
+  it("is a function with a net, whose weights are parameters", function()
+    local f = assert(import(little(), { dims = { batch = 2 } }))
+    assert.same({ { 5, 0, 10 }, { 9, 0, 16 } }, f(neap.tensor { { 1, 1 }, { 1, 2 } }):totable())
+    assert.equal("parameter", f.net:blob "fc.weight".role)
+    assert.same({ 2, 2 }, f.net:inputs()[1].shape)
+    assert.same({ "y" }, f.net:outputs())
+    assert.same({}, f.notes)
+  end)
+
+  it("has its named dimensions taken as 1, and says so", function()
+    local f = assert(import(little()))
+    assert.same({ 1, 2 }, f.net:inputs()[1].shape)
+    assert.matches("dimension 1 %(batch%) is taken as 1", f.notes[1])
+  end)
+
+  it("is a module that can be trained", function()
+    local m = assert(import(little(), { model = true }))
+    assert.same({ 2, 3 }, m:param "fc.weight".shape)
+    assert.same({ { 5, 0, 10 } }, m(neap.tensor { { 1, 1 } }):totable())
+    local t = neap.trainer { model = m, loss = neap.nn.MseLoss(),
+      optimizer = neap.optim.SGD { lr = 0.01 } }
+    local x, y = neap.tensor { { 1, 1 }, { 2, 1 }, { 0, 1 } }, neap.zeros(3, 3)
+    local first = t:step { x = x, y = y }.loss
+    for _ = 1, 20 do t:step { x = x, y = y } end
+    assert.is_true(t:step { x = x, y = y }.loss < first / 2)
+  end)
+
+  it("is folded where it computes shapes", function()
+    local g = { inputs = { kit.value("x", { "n", 4 }) }, outputs = { kit.value("y", { "n", 2, 2 }) },
+      tensors = { kit.tensor { name = "two", elem = 7, dims = { 2 }, ints = { 2, 2 } },
+        kit.tensor { name = "zero", elem = 7, dims = { 1 }, ints = { 0 } } },
+      nodes = { kit.node("Shape", { "x" }, { "s" }),
+        kit.node("Gather", { "s", "zero" }, { "n" }, { axis = 0 }),
+        kit.node("Concat", { "n", "two" }, { "shape" }, { axis = 0 }),
+        kit.node("Reshape", { "x", "shape" }, { "y" }) } }
+    local f = assert(import(kit.model(g), { dims = { n = 3 } }))
+    local types = {}
+    for i, op in ipairs(f.net:ops()) do types[i] = op.type end
+    assert.same({ "Reshape", "Alias" }, types)
+    assert.same({ 3, 2, 2 }, f(neap.rand(3, 4)).shape)
+  end)
+
+  it("says which input decides a shape, and takes it as a constant", function()
+    local g = { inputs = { kit.value("x", { 4 }), kit.value("shape", { 2 }, 7) },
+      outputs = { kit.value("y") }, nodes = { kit.node("Reshape", { "x", "shape" }, { "y" }) } }
+    local f, message, code = import(kit.model(g))
+    assert.is_nil(f)
+    assert.equal("data", code)
+    assert.matches('node "y" %(Reshape%): its input 2 must be known.*shape', message)
+    f = assert(import(kit.model(g), { constants = { shape = neap.tensor({ 2, 2 }, "i64") } }))
+    assert.same({ { 1, 2 }, { 3, 4 } }, f(neap.tensor { 1, 2, 3, 4 }):totable())
+  end)
+
+  it("may have its nodes in any order", function()
+    local g = { inputs = { kit.value("x", { 2 }) }, outputs = { kit.value("y", { 2 }) },
+      nodes = { kit.node("Neg", { "h" }, { "y" }), kit.node("Abs", { "x" }, { "h" }) } }
+    assert.same({ -1, -2 }, assert(import(kit.model(g)))(neap.tensor { 1, -2 }):totable())
+  end)
+
+  it("is refused with all ops that Neap lacks", function()
+    local f, message, code = import(little { nodes = {
+      kit.node("Foo", { "x" }, { "a" }, nil, "first"), kit.node("Relu", { "a" }, { "b" }),
+      kit.node("Bar", { "b" }, { "y" }) } })
+    assert.is_nil(f)
+    assert.equal("data", code)
+    assert.matches('Neap has no Foo %(node "first"%), Bar %(node "y"%)', message)
+  end)
+
+  it("has branches decided at once where the condition is known, else in the run", function()
+    local function branch(op)
+      return { kind = "graph", kit.graph { nodes = { kit.node(op, { "x" }, { "r" }) },
+        outputs = { kit.value("r", { 2 }) } } }
+    end
+    local choice = kit.node("If", { "c" }, { "y" },
+      { then_branch = branch "Neg", else_branch = branch "Abs" })
+    local g = { inputs = { kit.value("x", { 2 }), kit.value("c", {}, 9) },
+      outputs = { kit.value("y", { 2 }) }, nodes = { choice } }
+    local f = assert(import(kit.model(g)))
+    local x = neap.tensor { 1, -2 }
+    assert.same({ -1, 2 }, f { x = x, c = neap.tensor(true) }:totable())
+    assert.same({ 1, 2 }, f { x = x, c = neap.tensor(false) }:totable())
+    f = assert(import(kit.model(g), { constants = { c = neap.tensor(true) } }))
+    assert.equal("Neg", f.net:ops()[1].type)
+  end)
+
+  it("may call functions of its own", function()
+    local body = kit.message { { 1, "Twice" }, { 4, "a" }, { 5, "b" }, { 6, "by" },
+      { 7, kit.message { { 1, "a" }, { 2, "h" }, { 4, "LeakyRelu" },
+        { 5, kit.message { { 1, "alpha" }, { 21, "by" }, { 20, 1 } } } } },
+      { 7, kit.node("Add", { "h", "h" }, { "b" }) }, { 10, "own" } }
+    local call = kit.message { { 1, "x" }, { 2, "y" }, { 4, "Twice" }, { 7, "own" },
+      { 5, kit.attribute("by", 0.5) } }
+    local g = { inputs = { kit.value("x", { 2 }) }, outputs = { kit.value("y", { 2 }) },
+      nodes = { call } }
+    local f = assert(import(kit.model(g, 17, { { 25, body } })))
+    assert.same({ 2, -2 }, f(neap.tensor { 1, -2 }):totable())
+  end)
+
+  it("reads weights from a file beside it", function()
+    local folder <close> = kit.folder()
+    folder:write("w.bin", ("\0"):rep(4) .. string.pack("<ffffff", 1, 2, 3, 4, 5, 6))
+    local function external(location, offset)
+      return little { tensors = { kit.tensor { name = "fc.weight", dims = { 2, 3 }, more = {
+        { 14, 1 }, { 13, kit.message { { 1, "location" }, { 2, location } } },
+        { 13, kit.message { { 1, "offset" }, { 2, offset } } } } },
+        kit.tensor { name = "fc.bias", dims = { 3 }, floats = { 0, 0, 0 } } } }
+    end
+    local f = assert(neap.import(folder:write("m.onnx", external("w.bin", "4"))))
+    assert.same({ { 5, 7, 9 } }, f(neap.tensor { { 1, 1 } }):totable())
+    local function refused(location, offset, why)
+      local g, message, code = neap.import(folder:write("m.onnx", external(location, offset)))
+      assert.is_nil(g)
+      assert.is_true(code == "data" or code == "io")
+      assert.matches(why, message)
+      assert.matches('tensor "fc.weight"', message)
+    end
+    refused("w.bin", "8", "24 bytes from 8 on, the file has 28")
+    refused("w.bin", "-4", "offset is")
+    refused("../w.bin", "0", "not in the model's folder")
+    refused("a/../../w.bin", "0", "not in the model's folder")
+    refused("/etc/passwd", "0", "not in the model's folder")
+    refused("none.bin", "0", "No such file")
+    os.execute(("ln -s /etc/passwd %s/link"):format(folder.path))
+    refused("link", "0", "link out of the model's folder")
+  end)
+end)
