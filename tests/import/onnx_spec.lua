@@ -51,7 +51,8 @@ describe("an ONNX file", function()
   end)
 
   it("is folded where it computes shapes", function()
-    local g = { inputs = { kit.value("x", { "n", 4 }) }, outputs = { kit.value("y", { "n", 2, 2 }) },
+    local g = { inputs = { kit.value("x", { "n", 4 }) },
+      outputs = { kit.value("y", { "n", 2, 2 }) },
       tensors = { kit.tensor { name = "two", elem = 7, dims = { 2 }, ints = { 2, 2 } },
         kit.tensor { name = "zero", elem = 7, dims = { 1 }, ints = { 0 } } },
       nodes = { kit.node("Shape", { "x" }, { "s" }),

@@ -139,7 +139,7 @@ end
 -- is not, and raises, as does what is no error of Neap's.
 local function failed(path, err)
   local code = type(err) == "table" and err.message and (err.code or "data")
-  if not code or code == "memory" or code == "budget" or code == "interrupted" then error(err, 0) end
+  if not code or code == "memory" or code == "interrupted" then error(err, 0) end
   return nil, ("%s: %s"):format(path, err.message), "data"
 end
 

@@ -11,7 +11,7 @@ end
 
 --- How many inputs must be there: one, but for these.
 local needs = {
-  [0] = "Constant SequenceEmpty SequenceConstruct Optional OptionalHasElement Loop",
+  [0] = "Constant SequenceEmpty SequenceConstruct Optional OptionalHasElement Loop Scan",
   [2] = "Add Sub Mul Div Pow Mod And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual \z
     BitwiseAnd BitwiseOr BitwiseXor BitShift CastLike MatMul Gemm Conv ConvTranspose PRelu Gather \z
     GatherElements GatherND Expand CumSum CumProd GridSample AffineGrid QuantizeLinear \z
