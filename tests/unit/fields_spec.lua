@@ -159,6 +159,20 @@ describe("a batch of named fields", function()
     for name, p in pairs(t.model:state_dict()) do assert.is_true(p:equal(was[name]), name) end
   end)
 
+  it("needs no target where the outputs are all that a loss takes", function()
+    local Three = nn.module {
+      "Three",
+      init = function(self) self.f = nn.Linear { 4, 2 } end,
+      forward = function(self, a, b, c) return self.f(a), self.f(b), self.f(c) end,
+    }
+    local t <close> = trainer { model = Three {}, loss = nn.TripletMarginLoss() }
+    local batch = { a = filled({ 5, 4 }, "f32", 1), b = filled({ 5, 4 }, "f32", 2),
+      c = filled({ 5, 4 }, "f32", 3) }
+    assert.is_true(t:step(batch).loss > t:step(batch).loss)
+    batch.y = filled({ 5 }, "i64", 1)
+    raises("a batch has a y", t.step, t, batch)
+  end)
+
   it("reaches metrics that name them", function()
     local t <close> = trainer { model = Tagger {}, loss = nn.CrossEntropyLoss(),
       metrics = { longest = function(_, lengths) return lengths:to("f32"):max() end } }

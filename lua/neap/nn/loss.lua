@@ -85,6 +85,7 @@ local function one_op(name, spec)
   return loss_class(name, {
     options = options,
     target = spec.target or like_output,
+    operands = spec.operands, -- of as many outputs there is no target
     metric = spec.metric or regression_metric,
     init = function(self, o)
       self.o = {}
@@ -138,10 +139,10 @@ loss.HingeLoss = one_op("HingeLoss", of_signs)
 loss.HingeEmbeddingLoss = one_op("HingeEmbeddingLoss", {})
 loss.NllLoss = one_op("NllLoss", of_labels)
 loss.MultiMarginLoss = one_op("MultiMarginLoss", of_labels)
--- Of more than two operands: called by a loss of one's own.
-loss.GaussianNllLoss = one_op("GaussianNllLoss", {})
-loss.MarginRankingLoss = one_op("MarginRankingLoss", {})
-loss.CosineEmbeddingLoss = one_op("CosineEmbeddingLoss", {})
-loss.TripletMarginLoss = one_op("TripletMarginLoss", {})
+-- Of three operands: those of a model of two outputs and the target, or of three outputs.
+loss.GaussianNllLoss = one_op("GaussianNllLoss", { operands = 3 })
+loss.MarginRankingLoss = one_op("MarginRankingLoss", { operands = 3 })
+loss.CosineEmbeddingLoss = one_op("CosineEmbeddingLoss", { operands = 3 })
+loss.TripletMarginLoss = one_op("TripletMarginLoss", { operands = 3 })
 
 return loss
