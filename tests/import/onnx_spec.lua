@@ -77,6 +77,27 @@ describe("an ONNX file", function()
     assert.same({ { 1, 2 }, { 3, 4 } }, f(neap.tensor { 1, 2, 3, 4 }):totable())
   end)
 
+  it("has a pool's indices in the whole tensor, by rows or by columns", function()
+    local x = neap.tensor({ 1, 2, 4, 3, 8, 7, 5, 6 }):reshape(2, 1, 2, 2)
+    for order, want in pairs { [0] = { 2, 4 }, { 1, 4 } } do
+      local f = assert(import(kit.model({ inputs = { kit.value("x", { 2, 1, 2, 2 }) },
+        outputs = { kit.value("y", { 2, 1, 1, 1 }), kit.value("at", { 2, 1, 1, 1 }, 7) },
+        nodes = { kit.node("MaxPool", { "x" }, { "y", "at" },
+          { kernel_shape = { 2, 2 }, storage_order = order }) } })))
+      assert.same(want, f(x).at:reshape(-1):totable())
+    end
+  end)
+
+  it("has values in the order of their first appearance, where it asks for that", function()
+    local f = assert(import(kit.model({
+      tensors = { kit.tensor { name = "t", elem = 7, dims = { 5 }, ints = { 3, 1, 2, 1, 3 } } },
+      outputs = { kit.value("y", { 3 }, 7), kit.value("n", { 3 }, 7) },
+      nodes = { kit.node("Unique", { "t" }, { "y", "", "", "n" }, { sorted = 0 }) } })))
+    local out = f {}
+    assert.same({ 3, 1, 2 }, out.y:totable())
+    assert.same({ 2, 2, 1 }, out.n:totable())
+  end)
+
   it("may have its nodes in any order", function()
     local g = { inputs = { kit.value("x", { 2 }) }, outputs = { kit.value("y", { 2 }) },
       nodes = { kit.node("Neg", { "h" }, { "y" }), kit.node("Abs", { "x" }, { "h" }) } }

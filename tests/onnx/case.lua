@@ -122,7 +122,8 @@ end
 --- Runs one folder of data: nil, or what went wrong and its kind: "value", "shape", "dtype" or
 -- "error".
 function case.check(model, folder, rtol, atol)
-  local inputs, outputs = case.tensors(model, folder)
+  local can_read, inputs, outputs = pcall(case.tensors, model, folder)
+  if not can_read then return tostring(inputs), "error" end
   if not inputs then return "an input of strings", "text" end
   local ok, results = pcall(case.run, model, inputs)
   if not ok then

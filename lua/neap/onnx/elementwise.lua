@@ -79,6 +79,8 @@ local function cast(n, x, elem)
     result = kit.small_floats[elem](x)
   elseif kit.is_float(x) and to:match "^[iu]" then
     result = kit.cast(F.Trunc(x), to)
+  elseif elem == kit.U32 and not kit.is_float(x) and from ~= "bool" then
+    result = F.BitwiseAnd { kit.cast(x, "i64"), kit.number(0xffffffff, "i64") }
   elseif bits[to] and from:match "^i" or to:match "^i" and from:match "^[iu]" then
     result = kit.narrow(x, to)
   else

@@ -374,7 +374,7 @@ return function(op)
     local x = n:known(1)
     if n:has "axis" then n:fail "Unique along an axis" end
     local flat = kit.reshape(x, { -1 })
-    local values, inverse, counts = F.Unique(flat, { outputs = 3 }, 3)
+    local values, inverse, counts = F.Unique(flat, {}, 3)
     local size, order = values.shape[1], {}
     local first = {}
     for i, at in ipairs(inverse:totable()) do

@@ -96,20 +96,15 @@ end
 
 -- ---- pools --------------------------------------------------------------------------------------
 
---- Positions in a plane as positions in the whole tensor; `columns`: those of a plane column by
--- column.
-local function whole_indices(n, indices, x, columns)
-  local planes, size = kit.product(x.shape, 1, 2), kit.product(x.shape, 3)
-  if columns then
-    local h, w = x.shape[3], x.shape[4]
-    local width = kit.number(w, "i64")
-    indices = F.Add { F.Mul { F.Mod { indices, width }, kit.number(h, "i64") },
-      F.FloorDiv { indices, width } }
-  end
-  local first = n:make("Range", { stop = planes * size, step = size, dtype = "i64" })
-  local shape = kit.fill(#x.shape, 1)
-  shape[1], shape[2] = x.shape[1], x.shape[2]
-  return F.Add { indices, kit.reshape(first, shape) }
+--- Positions in the whole tensor, of planes that are counted row by row, as those where planes are
+-- counted column by column.
+local function by_columns(indices, x)
+  local h, w = x.shape[3], x.shape[4]
+  local width = kit.number(w, "i64")
+  local within = F.Mod { indices, kit.number(h * w, "i64") }
+  local turned = F.Add { F.Mul { F.Mod { within, width }, kit.number(h, "i64") },
+    F.FloorDiv { within, width } }
+  return F.Add { F.Sub { indices, within }, turned }
 end
 
 local function max_pool(n, x)
@@ -117,8 +112,8 @@ local function max_pool(n, x)
   attrs.ceil_mode = n:flag "ceil_mode"
   if not n:wants(2) then return (F.MaxPool(x, attrs)) end
   local y, indices = F.MaxPoolWithIndices(x, attrs)
-  local columns = n:flag "storage_order" and #x.shape == 4
-  return y, whole_indices(n, kit.cast(indices, "i64"), x, columns)
+  indices = kit.cast(indices, "i64")
+  return y, n:flag "storage_order" and #x.shape == 4 and by_columns(indices, x) or indices
 end
 
 --- Puts values among zeros; where a larger shape is asked for, the rest of it is zeros.
@@ -155,10 +150,13 @@ local coordinate = setmetatable({
   end,
 }, { __index = resample.coordinate })
 
---- Resizes dimension d to m positions, by the factor `scale`.
+--- Resizes dimension d to m positions, by the factor `scale`. Factors are f32 in the file, and so
+-- are positions: one that comes out as a whole number is that, whatever more digits would say.
 local function along(x, o, d, m, scale, at)
   if x.shape[d] == m and scale == 1 then return x end
-  return resample.resized(o, x, d, m, 1 / scale, at)
+  return resample.resized(o, x, d, m, 1 / scale, function(...)
+    return (string.unpack("<f", string.pack("<f", at(...))))
+  end)
 end
 
 --- The part of a dimension from `first` to `last`, both as shares of it; what lies beyond is
