@@ -329,7 +329,7 @@ static void cofactor_one(const neap_matrix_job *j, int64_t at, double *lu) {
     return;
   }
   for (int64_t i = 0; i < n * n; i++) largest = NEAP_MAX(largest, fabs(lu[i]));
-  double det = sign_of(lu, n, false), least = largest > 0 ? largest * 0x1p-52 : 1;
+  double det = sign_of(lu, n, false), least = (largest > 0 ? largest : 1) * 0x1p-52;
   for (int64_t i = 0; i < n; i++) {
     double *pivot = &lu[i * n + i];
     if (*pivot == 0) *pivot = least;

@@ -37,7 +37,7 @@ end
 for golden, type in pairs {
   abs = "Abs", exp = "Exp", log = "Log", sqrt = "Sqrt", rsqrt = "Rsqrt", square = "Square",
   sin = "Sin", cos = "Cos",
-  cholesky = "Cholesky", inverse = "Inverse", det = "Det",
+  cholesky = "Cholesky", inverse = "Inverse", det = "Det", svdvals = "SvdVals",
   acos = "Acos", atan = "Atan", reciprocal = "Reciprocal", floor = "Floor", ceil = "Ceil",
   round = "Round", erf = "Erf",
   sigmoid = "Sigmoid", tanh = "Tanh", relu = "Relu", silu = "Silu", relu6 = "Relu6",
@@ -204,8 +204,6 @@ map.slice = function(net, b, a)
 end
 
 map.solve = function(net, b) return op(net, "Solve", { b.A, b.B }) end
--- the singular values alone
-map.svdvals = function(net, b) return { (select(2, net:op("Svd", { b.x }, 3, {}))) } end
 map.matmul = function(net, b) return op(net, "MatMul", { b.input, b.other }) end
 map.linear = function(net, b) return op(net, "FC", { b.x, b.weight, b.bias }) end
 map.addmm = function(net, b, a)

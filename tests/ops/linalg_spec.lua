@@ -101,4 +101,38 @@ describe("linear algebra", function()
     local one, more = neap.with({ threads = 1 }, all), neap.with({ threads = 2 }, all)
     for i, y in ipairs(one) do assert.is_true(y:equal(more[i])) end
   end)
+
+  it("makes pseudo-inverses, least squares and norms of factors", function()
+    local function T(t) return neap.tensor(t, "f64") end
+    local a, b = neap.randn { 5, 3, dtype = "f64" }, neap.randn { 5, 2, dtype = "f64" }
+    near(a:pinv():matmul(b), a:lstsq(b))
+    near(turned(a):matmul(b), turned(a):matmul(a:matmul(a:lstsq(b))))
+    -- of rank 1: the other singular value counts as 0
+    near(T { { 0.04, 0.08 }, { 0.08, 0.16 } }, T({ { 1, 2 }, { 2, 4 } }):pinv())
+    local m = T { { 3, 0 }, { 0, -4 } }
+    near(T { 4, 3 }, m:svd_vals())
+    for kind, norm in pairs { frobenius = 5, nuclear = 7, spectral = 4, one = 4, inf = 4 } do
+      near(T(norm), m:matrix_norm { kind = kind })
+    end
+    assert.equal(7.0, T({ { 1, -6 }, { 2, 1 } }):matrix_norm({ kind = "one" }):item())
+    assert.equal(7.0, T({ { 1, -6 }, { 2, 1 } }):matrix_norm({ kind = "inf" }):item())
+    assert.has_error(function() return turned(a):lstsq(b) end)
+  end)
+
+  it("has gradients of determinants where there is no inverse, and of equal values", function()
+    local function slope(f, x) return neap.grad(f)(neap.tensor(x, "f64")) end
+    local function det(x) return x:det() end
+    local function want(t) return neap.tensor(t, "f64") end
+    near(want { { 4, -2 }, { -2, 1 } }, slope(det, { { 1, 2 }, { 2, 4 } }))
+    near(want { { -3, 6, -3 }, { 6, -12, 6 }, { -3, 6, -3 } },
+      slope(det, { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } }))
+    near(want { { 0, 0 }, { 0, 0 } }, slope(det, { { 0, 0 }, { 0, 0 } }))
+    near(want { { 1 } }, slope(det, { { 0 } }))
+    near(want { { 1, 0 }, { 0, 1 } },
+      slope(function(x) return x:svd_vals():sum() end, { { 1, 0 }, { 0, 1 } }))
+    local ok, err = pcall(slope, function(x) return (x:qr { full = true }):sum() end,
+      { { 1 }, { 2 } })
+    assert.is_false(ok)
+    assert.matches("no gradient is defined through Qr", tostring(err))
+  end)
 end)
