@@ -10,6 +10,13 @@ local M = {}
 --- The program under test, as a path from the repository's root.
 M.program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
 
+--- Nets of the zoo, of every structure, for what is swept over many plans of each; that each net of
+-- the zoo is planned and run is tests/unit/zoo_spec.lua's.
+M.nets = {
+  "alexnet", "chargpt", "googlenet", "gpt", "lenet", "lstm", "mlp", "resnet110", "resnet18c",
+  "resnet50", "squeezenet1_1", "vgg16", "vgg_a",
+}
+
 --- Engines
 -- -------------------------------------------------------------------------------------------------
 

@@ -44,10 +44,10 @@ describe("the pool policy", function()
     }).same)
   end)
 
-  it("needs at most three hundredths more than the static plan of every net of the zoo, with \z
+  it("needs at most three hundredths more than the static plan of nets of every structure, with \z
       the same kernels", function()
     for _, batch in ipairs { 1, 4, 16, 32 } do
-      for _, name in ipairs(neap.zoo.names()) do
+      for _, name in ipairs(support.nets) do
         for _, train in ipairs { true, false } do
           local net = net_of(name .. ":" .. batch, train)
           local static = net:plan { store = false }

@@ -1,8 +1,9 @@
--- What a budget promises, on every net of the zoo in training: it is kept or refused, less of it
+-- What a budget promises, on nets of every structure in training: it is kept or refused, less of it
 -- never takes more memory, and the least that a refusal names is met. And no plan depends on how
 -- busy the machine is: its searches count steps.
 local neap = require "neap"
 local netfile = require "neap.net.file"
+local support = require "support"
 
 local STEP = 2 -- per cent of the free plan's arena
 
@@ -51,7 +52,7 @@ end
 local given = { resnet110 = false, resnet50 = false }
 
 describe("every budget in steps of 2 % is kept or refused, and less never takes more:", function()
-  for _, name in ipairs(neap.zoo.names()) do
+  for _, name in ipairs(support.nets) do
     if given[name] ~= false then
       it(name, function()
         local net = training(name, 2)

@@ -3,7 +3,8 @@
 -- small as its lower bound. Small batches; the full ones are scripts/bench/proof.lua's.
 local neap = require "neap"
 local netfile = require "neap.net.file"
-local settle = require("support").settle
+local support = require "support"
+local settle = support.settle
 
 --- A GPT of two short blocks; the full one is in the script.
 local function gpt()
@@ -62,7 +63,7 @@ local small = { gpt = gpt, vgg16 = false, resnet110 = "resnet110:2" }
 
 describe("a dag of two threads gives the bits of executor simple in training, and \z
     has its kernels:", function()
-  for _, name in ipairs(neap.zoo.names()) do
+  for _, name in ipairs(support.nets) do
     local what = small[name] == nil and name .. ":1" or small[name]
     if what then
       it(name, function()

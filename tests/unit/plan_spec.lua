@@ -245,7 +245,10 @@ describe("neap.zoo", function()
   end)
 
   it("refuses options that a net does not read, and names the nearest net", function()
-    raises("neap.zoo.lenet takes no option \"clases\"", neap.zoo.lenet, { clases = 7 })
+    raises("neap.zoo.lenet: unknown field \"clases\", did you mean \"classes\"?", neap.zoo.lenet,
+      { clases = 7 })
+    raises("neap.zoo.resnet50: depth expects 18, 34, 50, 101 or 152, got 51", neap.zoo.resnet50,
+      { depth = 51 })
     raises("did you mean \"lenet\"?", function() return neap.zoo.lennet end)
   end)
 end)

@@ -17,7 +17,7 @@
 --   unset = text        what holds where it is left out and there is no default: "the kernel"
 --   min, max            bounds of a number, or of each number of a list
 --   above, below        bounds that the number itself does not reach
---   choices = {..}      the words of a "choice"
+--   choices = {..}      the words, or numbers, of a "choice"
 --   n = 2               how many numbers a list of "sizes" has; most_n where it may have more
 --   of = "Conv.stride"  the op's attribute that it sets: what the field does not say of type,
 --                       default, bounds, choices and meaning is as in the op's record
@@ -72,7 +72,9 @@ end
 
 local function choices_text(f)
   local words = {}
-  for i, word in ipairs(f.choices) do words[i] = ('"%s"'):format(word) end
+  for i, word in ipairs(f.choices) do
+    words[i] = type(word) == "string" and ('"%s"'):format(word) or tostring(word)
+  end
   return words
 end
 

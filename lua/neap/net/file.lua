@@ -1,20 +1,24 @@
 --- Net files: what `neap plan`, `bench` and `profile` take. A Lua chunk that returns a module, a
--- net, or { model =, loss =, optimizer =, batch =, mem_param = }; or { net =, mem_param = }.
+-- net, or { model =, loss =, optimizer =, batch =, mem_param = }; or { net =, mem_param = }; or a
+-- family of nets, { options =, build = f(o), nets = { NAME = { option = value } } }: `options` is a
+-- record (neap.inner.record), `build` gets it read and returns one of the above, and `nets` names
+-- members by the defaults in which they differ. A family without `nets` is one net, of the file's
+-- name.
 --
 -- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory
 -- options say something else.
 --
--- A name without .lua is a net of the zoo: scripts/nets, embedded in the program, so that it is
--- found from any working directory; a file NAME.lua in the folder $NEAP_NETS comes first.
+-- A name without .lua is a net of the zoo: a member of a family in scripts/nets, embedded in the
+-- program, so that it is found from any working directory; a file NAME.lua in the folder $NEAP_NETS
+-- comes first.
 -- @module neap.net.file
 local again = require "neap.plan.again"
 local core = require "neap.core"
 local mem_param = require "neap.memory.mem_param"
 local options = require "neap.inner.options"
+local record = require "neap.inner.record"
 local fail = core.fail
 local netfile = {}
-
-local zoo_folder = "scripts/nets/"
 
 local function read_file(path)
   local file, message = io.open(path, "rb")
@@ -24,31 +28,70 @@ local function read_file(path)
   return text, why and path .. ": " .. why
 end
 
---- Names of the zoo's nets, sorted.
-function netfile.names()
-  local names = {}
-  for _, path in ipairs(core.embedded()) do
-    local name = path:match "^scripts/nets/([%w_]+)%.lua$"
-    if name then names[#names + 1] = name end
-  end
-  table.sort(names)
-  return names
+--- The chunk of a net file; raises for one that does not compile.
+local function compile(text, chunk_name)
+  local chunk, message = load((text:gsub("^#[^\n]*", "")), chunk_name)
+  if not chunk then error(message, 0) end
+  return chunk
 end
 
---- Text and chunk name of a zoo net; nil when there is none.
-local function zoo_text(name)
+local function is_family(result) return type(result) == "table" and result.build ~= nil end
+
+-- The zoo: { family =, defaults =, chunk_name = } by the name of a net. Families are read at the
+-- first question; no model is built.
+local members
+
+local function zoo()
+  if members then return members end
+  local found = {}
+  for _, path in ipairs(core.embedded()) do
+    local stem = path:match "^scripts/nets/([%w_]+)%.lua$"
+    if stem then
+      local chunk_name = "@" .. stem .. ".lua"
+      local family = compile(core.embedded(path), chunk_name)()
+      for name, defaults in pairs(family.nets or { [stem] = {} }) do
+        if found[name] then fail("two families of the zoo have a net " .. name) end
+        found[name] = { family = family, defaults = defaults, chunk_name = chunk_name }
+      end
+    end
+  end
+  members = found
+  return members
+end
+
+--- Names of the zoo's nets, sorted.
+function netfile.names() return options.keys(zoo()) end
+
+--- The record of a family's options, or of a member's, whose defaults are its own.
+local function record_of(name, family, defaults)
+  local spec = { doc = family.options.doc, example = family.options.example }
+  for i, field in ipairs(family.options) do
+    local own = {}
+    for key, value in pairs(field) do own[key] = value end
+    if defaults[field[1]] ~= nil then own[3] = defaults[field[1]] end
+    spec[i] = own
+  end
+  return record.new(name, spec)
+end
+
+--- The record of a zoo net's options. @return Record
+function netfile.options(name)
+  local member = zoo()[name]
+  return member and record_of("neap.zoo." .. name, member.family, member.defaults)
+end
+
+--- A file of the name in the folder $NEAP_NETS. @return text, chunk name; nil where there is none
+local function users_text(name)
   local folder = os.getenv "NEAP_NETS"
   if folder and folder ~= "" then
     local path = folder .. "/" .. name .. ".lua"
     local text = read_file(path)
     if text then return text, "@" .. path end
   end
-  local text = core.embedded(zoo_folder .. name .. ".lua")
-  if text then return text, "@" .. name .. ".lua" end
 end
 
 --- Whether the zoo has a net of this name.
-function netfile.find(name) return zoo_text(name) ~= nil end
+function netfile.find(name) return users_text(name) ~= nil or zoo()[name] ~= nil end
 
 local function no_such_net(stem)
   local names = netfile.names()
@@ -92,6 +135,28 @@ local function of_onnx(path, batch)
   return { model = model, name = path:match "([^/]+)%.[^.]*$" or path, batch = batch or 1 }
 end
 
+--- What a net file returns, of a family what it builds.
+-- @return any, chunk name
+local function read_net(stem, ...)
+  local text, chunk_name
+  if stem:match "%.lua$" then
+    text, chunk_name = read_file(stem)
+    if not text then error(chunk_name, 0) end
+    chunk_name = "@" .. stem
+  else
+    text, chunk_name = users_text(stem)
+  end
+  local given = select(2, ...)
+  if text then
+    local result = compile(text, chunk_name)(...)
+    if not is_family(result) then return result, chunk_name end
+    return result.build(record_of(stem, result, {}):read(given)), chunk_name
+  end
+  local member = zoo()[stem]
+  if not member then no_such_net(stem) end
+  return member.family.build(netfile.options(stem):read(given)), member.chunk_name
+end
+
 --- Loads a net file by path or zoo name, or an ONNX file.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
@@ -104,18 +169,7 @@ function netfile.load(name, ...)
     fail(("\"%s\": a batch has at least 1 row"):format(name))
   end
   if stem:lower():match "%.onnx$" then return of_onnx(stem, math.tointeger(batch)) end
-  local text, chunk_name
-  if stem:match "%.lua$" then
-    text, chunk_name = read_file(stem)
-    if not text then error(chunk_name, 0) end
-    chunk_name = "@" .. stem
-  else
-    text, chunk_name = zoo_text(stem)
-    if not text then no_such_net(stem) end
-  end
-  local chunk, message = load((text:gsub("^#[^\n]*", "")), chunk_name)
-  if not chunk then error(message, 0) end
-  local result = chunk(...)
+  local result, chunk_name = read_net(stem, ...)
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
   if type(result) ~= "table" or not (result.model or result.net) then
