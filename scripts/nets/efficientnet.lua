@@ -18,7 +18,7 @@ local function build(o)
     for i = 1, math.ceil(stage[5] * o.depth) do
       add(layers, parts.inverted { n_in, n_out, expanded = n_in * stage[1], kernel = stage[2],
         stride = i == 1 and stage[3] or 1, act = nn.SiLU,
-        squeeze = { math.max(1, n_in // 4), nn.SiLU, nn.Sigmoid } })
+        squeeze = { math.max(1, n_in // 4), "silu", "sigmoid" } })
       n_in = n_out
     end
   end

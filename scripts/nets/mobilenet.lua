@@ -71,7 +71,7 @@ local function v3(o)
     local expanded, n_out = parts.scaled(row[2], o.width), parts.scaled(row[3], o.width)
     add(layers, parts.inverted { n_in, n_out, expanded = expanded, kernel = row[1],
       stride = row[6], eps = 1e-3, act = row[5] and nn.Hardswish or nn.ReLU,
-      squeeze = row[4] and { parts.scaled(expanded // 4, 1), nn.ReLU, nn.Hardsigmoid } or nil })
+      squeeze = row[4] and { parts.scaled(expanded // 4, 1), "relu", "hard_sigmoid" } or nil })
     n_in = n_out
   end
   local last = parts.scaled(table_of.last, o.width)

@@ -26,6 +26,8 @@ local dense = { image = 32, growth = 4, classes = 10 }
 local mobile = { image = 32, width = 0.25, classes = 10 }
 local shuffle = { image = 32, classes = 10 }
 local next_ = { image = 32, width = 8, classes = 10 }
+local patches = { image = 16, patch = 8, width = 16, heads = 2, classes = 10 }
+local bert = { width = 16, heads = 2, length = 6, longest = 8, vocabulary = 20 }
 local gpt = { layers = 2, width = 32, heads = 2, length = 8, vocabulary = 65 }
 local recurrent = { width = 32, length = 8, vocabulary = 65 }
 
@@ -67,6 +69,19 @@ local nets = {
   { "shufflenet_v2_x2_0", 7393996, "1000", shuffle },
   { "convnext_tiny", 28589128, "1000", next_ }, { "convnext_small", 50223688, "1000", next_ },
   { "convnext_base", 88591464, "1000", next_ },
+  { "inception_v3", 23834568, "1000", { image = 75, classes = 10 } },
+  { "vit_b_16", 86567656, "1000", patches }, { "vit_b_32", 88224232, "1000", patches },
+  { "vit_l_16", 304326632, "1000", patches },
+  { "mixer_s16", 18528264, "1000", patches }, { "mixer_b16", 59880472, "1000", patches },
+  { "unet", 31030658, "2,388,388", { image = 188, width = 2 } },
+  { "segnet", 29449355, "11,224,224", { image = 32, width = 4 } },
+  { "fcn8", 134489759, "21,224,224", { image = 32, width = 2 } },
+  { "autoencoder", 2837314, "784", {} }, { "vae", 652824, "784", {} },
+  { "dcgan", 6342272, "1", { width = 4 } },
+  { "dcgan_generator", 3576704, "3,64,64", { width = 4 } },
+  { "dcgan_discriminator", 2765568, "1", { width = 4 } },
+  { "diffusion_unet", 35746307, "3,32,32", { image = 8, width = 8, groups = 4, sees = 4 } },
+  { "bert_base", 109482240, "768", bert }, { "bert_large", 335141888, "1024", bert },
   { "gpt", 10795841, "256,65", gpt }, { "chargpt", 826465, "64,97", gpt },
   { "gpt2", 124439808, "1024,50257", gpt }, { "gpt2_medium", 354823168, "1024,50257", gpt },
   { "gpt2_large", 774030080, "1024,50257", gpt }, { "gpt2_xl", 1557611200, "1024,50257", gpt },

@@ -22,25 +22,11 @@ function parts.conv(o)
   return nn.Sequential(layers)
 end
 
---- Weighs channels by what their means say: Hu et al., CVPR 2018.
-local SqueezeExcite = nn.module { "SqueezeExcite",
-  options = {
-    { "channels", "integer", required = true, doc = "channels of x" },
-    { "squeezed", "integer", required = true, doc = "channels between the two convolutions" },
-    { "act", "table", required = true, doc = "class of the activation between them" },
-    { "gate", "table", required = true, doc = "class of the activation that gives the weights" },
-  },
-  init = function(self, o)
-    self.down, self.act = nn.Conv2d { o.channels, o.squeezed, kernel = 1 }, o.act()
-    self.up, self.gate = nn.Conv2d { o.squeezed, o.channels, kernel = 1 }, o.gate()
-    self.pool = nn.GlobalAvgPool()
-  end,
-  forward = function(self, x) return x * self.gate(self.up(self.act(self.down(self.pool(x))))) end }
-
 --- Inverted residual: 1x1 up to `expanded` channels, depthwise convolution, 1x1 down; x is added
--- where the shape stays. Sandler et al., CVPR 2018.
+-- where the shape stays (Sandler et al., CVPR 2018): nn.InvertedResidual with norms' eps and a gate
+-- of the net's own.
 -- @param o table { n_in, n_out, expanded =, kernel = 3, stride = 1, act = class, eps =,
---   squeeze = { channels, class of the activation, class of the gate }, none by default }
+--   squeeze = { channels, activation, gate } of nn.SqueezeExcite, none by default }
 -- @return module
 function parts.inverted(o)
   local layers, n = {}, o.expanded
@@ -49,8 +35,8 @@ function parts.inverted(o)
     n, n, kernel = o.kernel or 3, stride = o.stride, groups = n, eps = o.eps, act = o.act,
   })
   if o.squeeze then
-    local squeezed, act, gate = table.unpack(o.squeeze)
-    parts.add(layers, SqueezeExcite { channels = n, squeezed = squeezed, act = act, gate = gate })
+    local squeezed, activation, gate = table.unpack(o.squeeze)
+    parts.add(layers, nn.SqueezeExcite { n, squeezed, activation = activation, gate = gate })
   end
   parts.add(layers, parts.conv { n, o[2], eps = o.eps })
   return o.stride ~= 2 and o[1] == o[2] and nn.Residual(layers) or nn.Sequential(layers)

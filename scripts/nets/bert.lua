@@ -1,0 +1,49 @@
+-- bert: Devlin et al., NAACL 2019: post-norm transformer encoders over words, positions and
+-- segments; the pooled first position beside it. bert_base and bert_large have the parameters of
+-- the released uncased models with their pooler: 109,482,240 and 335,141,888.
+local neap = require "neap"
+local parts = require "neap.zoo.parts"
+local nn, init = neap.nn, neap.init
+
+local Bert = nn.module { "Bert",
+  options = {
+    { "size", "table", required = true, doc = "the options of the net" },
+  },
+  init = function(self, given)
+    local o, small = given.size, init.normal { 0, 0.02 }
+    self.words = nn.Embedding { o.vocabulary, o.width, init = small }
+    self.kinds = nn.Embedding { 2, o.width, init = small }
+    self:param("positions", { o.longest, o.width }, small)
+    self.norm, self.drop = nn.LayerNorm { o.width, eps = 1e-12 }, nn.Dropout { o.dropout }
+    self.encoder = nn.TransformerEncoder { o.width, o.heads, layers = o.layers,
+      activation = "gelu", dropout = o.dropout, eps = 1e-12 }
+    self.pooler = nn.Linear { o.width, o.width, init = small }
+  end,
+  forward = function(self, ids, segments)
+    local x = self.words(ids) + self.kinds(segments)
+    x = x + self.positions:narrow(1, 1, ids.shape[2])
+    x = self.encoder(self.drop(self.norm(x)))
+    return self.pooler(x:select(2, 1)):tanh()
+  end }
+
+local function build(o)
+  local length = { o.length, dtype = "i64" }
+  return { model = Bert { size = o, input = { ids = length, segments = length } },
+    batch = o.batch, n_class = 2 }
+end
+
+return {
+  options = {
+    doc = "BERT's encoder and pooler: forward(ids, segments).",
+    { "layers", "integer", 12, min = 1, doc = "blocks" },
+    { "width", "integer", 768, min = 1, doc = "channels, which heads divides" },
+    { "heads", "integer", 12, min = 1, doc = "heads of attention" },
+    { "length", "integer", 128, min = 1, doc = "length of a text" },
+    { "longest", "integer", 512, min = 1, doc = "positions that the net knows" },
+    { "vocabulary", "integer", 30522, min = 1, doc = "different numbers of words" },
+    { "dropout", "number", 0.1, min = 0, below = 1, doc = "share dropped while training" },
+    parts.batch(8),
+  },
+  nets = { bert_base = {}, bert_large = { layers = 24, width = 1024, heads = 16 } },
+  build = build,
+}
