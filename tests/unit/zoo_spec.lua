@@ -85,6 +85,7 @@ local nets = {
   { "gpt", 10795841, "256,65", gpt }, { "chargpt", 826465, "64,97", gpt },
   { "gpt2", 124439808, "1024,50257", gpt }, { "gpt2_medium", 354823168, "1024,50257", gpt },
   { "gpt2_large", 774030080, "1024,50257", gpt }, { "gpt2_xl", 1557611200, "1024,50257", gpt },
+  { "seq2seq", 1060961, "32,97", { width = 16, length = 5, vocabulary = 11 } },
   { "lstm", 1083969, "64,65", recurrent }, { "gru", 822849, "64,65", recurrent },
   { "lstm_ptb", 19775200, "35,10000", recurrent },
 }
