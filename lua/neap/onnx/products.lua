@@ -185,4 +185,5 @@ return function(op)
   end
 
   op.Attention, op.RotaryEmbedding = attention, rotary
+  function op.Det(_, x) return F.Det(x) end
 end
