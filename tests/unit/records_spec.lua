@@ -237,6 +237,11 @@ local calls = {
     local f = assert(neap.import(tensors_file, o))
     return "mapped " .. tostring(neap.memory().held - held < 40)
   end,
+  ["data:split"] = function(o)
+    local set = data.tensors { x = neap.arange(0, 40), y = neap.arange(0, 40):gt(30):to "i64",
+      batch = 40 }
+    return tostring(set:split({ 0.5 }, o):epoch(1)().x)
+  end,
   ["neap.data.pad"] = function(o)
     local t = neap.data.pad({ { 1, 2 }, { 3 } }, o)
     return t.dtype .. t:hash() .. table.concat(t.shape, ",")
@@ -370,6 +375,7 @@ local other = {
   ["neap.data.sequences.pad"] = 3, ["neap.data.sequences.bucket"] = { 2, 5 },
   ["neap.data.sequences.lengths"] = false, ["neap.data.pad.dtype"] = "f32",
   ["neap.data.pad.length"] = 5,
+  ["data:split.stratify"] = "y", ["data:split.seed"] = 9,
   ["neap.data.csv.y"] = 1, ["neap.data.csv.x"] = { 1 }, ["neap.data.csv.header"] = true,
   ["neap.data.csv.separator"] = ";", ["neap.data.csv.dtype"] = "f32",
   ["neap.data.csv.path"] = written("other.csv", "1;2\n3;4\n"),

@@ -7,6 +7,7 @@
 -- @module neap.data
 local missing = require "neap.inner.missing"
 local set = require "neap.data.set"
+require "neap.data.parts"
 local data = { find = set.find, folders = set.folders }
 
 for _, part in ipairs { "images", "text", "csv", "rows", "sequences" } do

@@ -134,10 +134,10 @@ function rows.from(given)
     -- the batch that every batch is made in
     fields[name] = { source = core.zeros(shape), dtype = shape.dtype }
   end
-  local self = set.new(o, fields, set.range(o.n))
-  function self.epoch(_, k, first)
+  local self = set.new(o, fields, set.range(o.n), { get = o.get })
+  function self.epoch(own, k, first)
     k, first = set.epoch_arguments(k, first)
-    local rows, at = set.order(self, k), (first - 1) * o.batch
+    local rows, at = set.order(own, k), (first - 1) * o.batch
     return function()
       local n = math.min(o.batch, #rows - at)
       if n <= 0 or (n < o.batch and o.last == "drop") then return nil end
@@ -148,7 +148,7 @@ function rows.from(given)
         check_returned(slot, o.get(rows[at + i] + 1, slot))
       end
       at = at + n
-      return set.mapped(self, batch)
+      return set.mapped(own, batch)
     end
   end
   return self

@@ -304,12 +304,16 @@ function sequences.sequences(given)
     bucket.sources = sources_of(self, bucket, ragged, flat, lengths, o)
   end
   local widest = self.buckets[#self.buckets]
-  for i, name in ipairs(self.names) do self.fields[name] = widest.sources[i] end
+  for i, name in ipairs(self.names) do
+    self.fields[name] = widest.sources[i]
+    self.fields[name].flat = flat[name] -- by the set's own rows
+  end
   self.bucket_of = {}
   for i, bucket in ipairs(self.buckets) do
     for _, row in ipairs(bucket.rows) do self.bucket_of[row] = i end
   end
-  self.n_batch, self.epoch = #plan_epoch(self, 1), epoch
+  self.epoch, self.count = epoch, function(own) return #plan_epoch(own, 1) end
+  self.n_batch = self:count()
   return self
 end
 

@@ -76,9 +76,25 @@ local function mix(seed, i)
   return (z ~ (z >> 31)) >> 32
 end
 
+--- The rows that epoch k draws by weights, again and again from the same ones.
+local function drawn(self, k)
+  local seed, sums, list = mix(self.seed, k) << 16, self.sums, {}
+  for i = 1, self.n_drawn do
+    local at = mix(seed, i) / 2.0 ^ 32 * sums[#sums]
+    local low, high = 1, #sums -- the first whose sum is above it
+    while low < high do
+      local middle = (low + high) // 2
+      if sums[middle] > at then high = middle else low = middle + 1 end
+    end
+    list[i] = self.rows[low]
+  end
+  return list
+end
+
 --- The order of epoch k: row numbers from 0. Fisher and Yates, from the data set's seed and the
 -- epoch.
 local function order(self, k)
+  if self.sums then return drawn(self, k) end
   local list = table.move(self.rows, 1, #self.rows, 1, {})
   if self.shuffle then
     local seed = mix(self.seed, k) << 16
@@ -142,8 +158,8 @@ end
 function Data:__len()
   local own = rawget(self, "n_batch") -- where batches are not cut from one list
   if own then return own end
-  return self.last == "drop" and #self.rows // self.batch
-    or (#self.rows + self.batch - 1) // self.batch
+  local n = self.n_drawn or #self.rows
+  return self.last == "drop" and n // self.batch or (n + self.batch - 1) // self.batch
 end
 
 Data.__name = "neap.data"
@@ -154,12 +170,12 @@ Data.__tostring = function(self)
       name, spec[name].dtype, table.concat(spec[name].shape, ","))
   end
   return ("data: %d rows in %d batches, %s%s"):format(
-    #self.rows, #self, table.concat(parts, ", "), self.shuffle and ", shuffled" or "")
+    spec.n, #self, table.concat(parts, ", "), self.shuffle and ", shuffled" or "")
 end
 
 --- What a batch looks like: {x = {shape =, dtype =}, y = ..., n = rows, batch = rows a batch}.
 function Data:spec()
-  local spec = { n = #self.rows, batch = self.batch }
+  local spec = { n = self.n_drawn or #self.rows, batch = self.batch }
   for name, f in pairs(self.fields) do
     local shape = f.window and { self.batch, f.window }
       or { self.batch, table.unpack(f.source.shape, 2) }
@@ -224,6 +240,4 @@ end
 
 set.Data, set.exists, set.order, set.mapped, set.epoch_arguments = Data, exists, order, mapped,
   epoch_arguments
-require("neap.inner.guard").functions(Data, "data:")
-
 return set

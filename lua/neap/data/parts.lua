@@ -1,0 +1,118 @@
+--- Parts of a data set, and draws from it: d:split, d:weighted. Both give sets of the same kind,
+-- over rows of the one that they came of.
+-- @module neap.data.parts
+local core = require "neap.core"
+local options = require "neap.inner.options"
+local record = require "neap.inner.record"
+local set = require "neap.data.set"
+local fail = core.fail
+local Data = set.Data
+
+--- The set with other rows, of which n are drawn by the sums of their weights.
+local function with_rows(self, rows, sums, n)
+  local out = {}
+  for key, value in pairs(self) do out[key] = value end
+  out.rows, out.sums, out.n_drawn = rows, sums, n
+  if out.count then out.n_batch = out:count() end
+  return setmetatable(out, Data)
+end
+
+--- The values of a field of one number a row, by the set's row numbers from 0.
+local function values_of(self, name)
+  local f = self.fields[name]
+  if f == nil then
+    local near = options.nearest(tostring(name), self.names)
+    fail(("data:split: there is no field \"%s\"%s"):format(tostring(name),
+      near and (", did you mean \"%s\"?"):format(near) or ""))
+  end
+  local source = f.flat or f.source
+  if f.window or self.get or source:dim() ~= 1 then
+    fail(("data:split: stratify expects a field of one number a row, and %s is of another \z
+      kind"):format(name))
+  end
+  return source:totable()
+end
+
+--- The rows in groups of one label, or all as one.
+local function groups_of(self, name)
+  if name == nil then return { self.rows } end
+  local values, groups, labels = values_of(self, name), {}, {}
+  for _, row in ipairs(self.rows) do
+    local label = values[row + 1]
+    if groups[label] == nil then
+      groups[label] = {}
+      labels[#labels + 1] = label
+    end
+    table.insert(groups[label], row)
+  end
+  table.sort(labels)
+  local list = {}
+  for i, label in ipairs(labels) do list[i] = groups[label] end
+  return list
+end
+
+local split_options = record.declare("data:split", { call = "({ 0.8, 0.2 }, {})",
+  doc = [[d:split({ 0.8, 0.2 }, { .. }) -> as many sets as there are shares, whose rows are drawn by
+    a seed: no row is in two of them.]],
+  { "stratify", "name", unset = "none",
+    doc = "a field of labels, each of which has its share in every part" },
+  { "seed", "integer", unset = "the set's", doc = "what the rows are drawn by" },
+  example = 'set:split({ 0.8, 0.2 }, { stratify = "y" })' })
+
+--- d:split({ shares }, { .. }) -> sets: see the record.
+-- @usage local train, valid = set:split({ 0.9, 0.1 }, { stratify = "y" })
+function Data:split(shares, given)
+  local o, sum = split_options:read(given), 0
+  for i, share in ipairs(type(shares) == "table" and shares or {}) do
+    if type(share) ~= "number" or share <= 0 or share > 1 then
+      fail(("data:split: share %d expects a number from above 0 to 1, got %s"):format(
+        i, options.shown(share)))
+    end
+    sum = sum + share
+  end
+  if sum == 0 or sum > 1 + 1e-9 then
+    fail("data:split expects shares that add up to 1 at most, e.g. { 0.8, 0.2 }")
+  end
+  local parts = {}
+  for i = 1, #shares do parts[i] = {} end
+  for _, group in ipairs(groups_of(self, o.stratify)) do
+    local rows = set.order({ rows = group, shuffle = true, seed = o.seed or self.seed }, 0)
+    local from, at = 0, 0
+    for i, share in ipairs(shares) do
+      at = at + share
+      local upto = math.floor(#rows * math.min(at, 1) + 0.5)
+      table.move(rows, from + 1, upto, #parts[i] + 1, parts[i])
+      from = upto
+    end
+  end
+  for i, rows in ipairs(parts) do parts[i] = with_rows(self, rows) end
+  return table.unpack(parts)
+end
+
+--- d:weighted(weights [, n]) -> a set whose epochs draw n rows, as many as there are where n is not
+-- given, again and again from the same ones: each by its weight, a number of a list or a tensor.
+-- @usage local even = set:weighted(weights_of_rare_and_common_rows)
+function Data:weighted(weights, n)
+  if type(weights) == "userdata" then weights = weights:reshape(-1):totable() end
+  if type(weights) ~= "table" or #weights ~= #self.rows then
+    fail(("data:weighted expects a weight for each of %d rows, got %s"):format(#self.rows,
+      type(weights) == "table" and #weights or options.shown(weights)))
+  end
+  if n ~= nil and (math.type(n) ~= "integer" or n < 1) then
+    fail(("data:weighted expects a number of rows from 1, got %s"):format(options.shown(n)))
+  end
+  local sums, sum = {}, 0
+  for i, w in ipairs(weights) do
+    if type(w) ~= "number" or w < 0 or w - w ~= 0 then
+      fail(("data:weighted: weight %d expects a finite number of at least 0, got %s"):format(
+        i, tostring(w)))
+    end
+    sum = sum + w
+    sums[i] = sum
+  end
+  if sum <= 0 then fail("data:weighted: all weights are 0") end
+  return with_rows(self, self.rows, sums, n or #self.rows)
+end
+
+require("neap.inner.guard").functions(Data, "data:") -- which are complete now
+return {}
