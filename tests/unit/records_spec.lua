@@ -234,7 +234,7 @@ local calls = {
     end
     assert(neap.export(nn.Linear { 4, 2, input = { 4 } }, tensors_file))
     local held = neap.memory().held
-    local f = assert(neap.import(tensors_file, o))
+    assert(neap.import(tensors_file, o))
     return "mapped " .. tostring(neap.memory().held - held < 40)
   end,
   ["data:split"] = function(o)
