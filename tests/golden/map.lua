@@ -485,6 +485,10 @@ map.triplet_margin_loss = loss("TripletMarginLoss", { "a", "p", "n" }, { margin 
   swap = "swap" })
 map.gaussian_nll_loss = loss("GaussianNllLoss", { "x", "y", "v" }, { full = "full", eps = "eps" })
 map.kl_div = loss("KlDivLoss", xy, { log_target = "log_target" })
+map.ctc_loss = function(net, b, a)
+  return op(net, "CtcLoss", { b.x:log_softmax { axis = -1 }, b.t, b.il, b.tl },
+    { reduction = a.reduction, blank = a.blank })
+end
 map.nll_loss = loss("NllLoss", { "x", "t", "w" }, { ignore_index = "ignore_index" })
 
 map.sdpa = function(net, b, a)

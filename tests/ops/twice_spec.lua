@@ -11,6 +11,7 @@ local once_only = {
   PackedAttention = "PackedAttentionGrad",
   LSTM = "LSTMGrad",
   Compress = "CompressGrad",
+  CtcLoss = "CtcLossGrad",
 }
 
 local n_compared = 0

@@ -144,5 +144,6 @@ loss.GaussianNllLoss = one_op("GaussianNllLoss", { operands = 3 })
 loss.MarginRankingLoss = one_op("MarginRankingLoss", { operands = 3 })
 loss.CosineEmbeddingLoss = one_op("CosineEmbeddingLoss", { operands = 3 })
 loss.TripletMarginLoss = one_op("TripletMarginLoss", { operands = 3 })
+loss.CtcLoss = one_op("CtcLoss", { operands = 4 })
 
 return loss
