@@ -230,13 +230,37 @@ static void cost(const neap_infer *c, neap_cost *cost) {
   cost->flops = 4.0 * (double)neap_shape_elems(&c->in[LOGITS].shape);
 }
 
+/* The loss is linear in the weights, but for its divisor: class c has in row r the factor q_rc of
+ * -log p_rc. Of labels the divisor is the weights of the classes that rows name, c of each class;
+ * `u` is 1 in rows that count: there logits of 0 have a loss. */
+#define WEIGHT_TERMS                                       \
+  "l = q == 0 ? 0 : q * -LogSoftmax(logits, axis = axis);" \
+  "t = sums(reduction ? l : l * Unsqueeze(d.loss, axes = axis), axis);"
+static const char weight_of_labels[] =
+  "o = ones(logits); n = Sum(o, axes = axis, keepdim = 1);"
+  "r = SoftmaxCrossEntropy(zeros(logits), labels, .., reduction = 0);"
+  "u = Unsqueeze(r, axes = axis) > 0 ? 1 : 0;"
+  "k = Cast(labels, to = f32);"
+  "h = Unsqueeze(k, axes = axis) == CumSum(o, axis = axis) - 1 ? u : 0;"
+  "q = (1 - label_smoothing) * h + label_smoothing * u / n; " WEIGHT_TERMS
+  "c = sums(h, axis);"
+  "m = reduction == mean ? (t - loss * c) / Sum(c * weight) : t;"
+  "d.weight = reduction ? d.loss * m : m";
+static const char weight_of_shares[] =
+  "n = Sum(ones(logits), axes = axis, keepdim = 1);"
+  "q = (1 - label_smoothing) * labels + label_smoothing / n; " WEIGHT_TERMS
+  "m = reduction == mean ? t / Sum(n / n) : t; d.weight = reduction ? d.loss * m : m";
+
 static neap_status grad(neap_grad *g, neap_error *error) {
-  (void)error; /* probabilities as labels get no gradient: they are data */
-  neap_value_id in[] = {g->in[LOGITS], g->in[LABELS],
-                        g->n_in > WEIGHT ? g->in[WEIGHT] : NEAP_NO_VALUE, g->dout[0]};
+  bool has_weight = g->n_in > WEIGHT;
+  neap_value_id in[] = {g->in[LOGITS], g->in[LABELS], has_weight ? g->in[WEIGHT] : NEAP_NO_VALUE,
+                        g->dout[0]};
+  /* Probabilities as labels get no gradient: they are data. */
   if (g->want[LOGITS])
     g->din[LOGITS] = neap_grad_emit1(g, "SoftmaxCrossEntropyGrad", 4, in, g, NULL);
-  return NEAP_OK;
+  if (!has_weight || !g->want[WEIGHT]) return NEAP_OK;
+  bool is_soft = neap_dtype_is_float(neap_grad_type(g, g->in[LABELS]).dtype);
+  return neap_formula_gradient(g, is_soft ? weight_of_shares : weight_of_labels, error);
 }
 
 #define LABEL_INTEGERS (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
@@ -273,9 +297,11 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
     "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}}, "
     "{logits={5,4}, labels={{5}, dtype=\"i32\", low=0, high=4}, weight={{4}, low=0.5, high=2}, "
     "label_smoothing=0.15, "
-    "reduction=\"none\", wrt={\"logits\"}}, "
+    "reduction=\"none\"}, "
     "{logits={2,4,3,3}, labels={{2,3,3}, dtype=\"i64\", low=0, high=4}, axis=2, ignore_index=2, "
-    "label_smoothing=0.1}, "
+    "label_smoothing=0.1, weight={{4}, low=0.5, high=2}}, "
+    "{logits={5,4}, labels={{5,4}, low=0, high=1}, weight={{4}, low=0.5, high=2}, "
+    "wrt={\"logits\",\"weight\"}}, "
     "{logits={5,4}, labels={{5,4}, low=0, high=1}, reduction=\"sum\", wrt={\"logits\"}}, "
     "{logits={0,4}, labels={{0}, dtype=\"i64\"}, reduction=\"sum\"} }",
   .long_cases =

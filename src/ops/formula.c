@@ -19,7 +19,8 @@
  *
  * given(x, y) is x where that operand is there, else y, and has(x) ? a : b takes a where it is;
  * like(x, y) is x summed back to the shape of y, as for broadcasting; view(x, y) is x in the shape
- * of y; turned(x) has the last two dimensions of x in the other order; count(x) is its number of
+ * of y; sums(x, axis) is x, of the first input's dimensions, summed over all but that attribute's;
+ * turned(x) has the last two dimensions of x in the other order; count(x) is its number of
  * elements, zeros(x) and ones(x) are tensors of its shape. undefined(relu) is no gradient: an
  * attribute asks for what the text does not say.
  *
@@ -172,21 +173,26 @@ static neap_value_id take_operand(reader *r) {
   return value;
 }
 
+/* The name of an axis among the record's attributes: the dimension of the first input, from 0. */
+static int take_axis(reader *r) {
+  char name[MOST_NAME];
+  take_name(r, name);
+  int a = neap_op_attr_index(r->g->op, name), n_dim = neap_grad_type(r->g, r->g->in[0]).shape.n_dim;
+  int axis = a < 0 ? -1 : neap_axis(r->g->attrs[a].i, n_dim);
+  if (axis < 0) fail(r, "an axis is expected");
+  return NEAP_MAX(axis, 0);
+}
+
 /* shape(x), the sizes of an operand; rest(axis), the dimensions from that attribute on; others(k),
  * all but dimension k, from 0. Both of the first input. Behind the bracket; the length. */
 static int read_list_of(reader *r, const char *word, int64_t ints[NEAP_MAX_DIM]) {
   neap_type first = neap_grad_type(r->g, r->g->in[0]);
-  char name[MOST_NAME];
   int n = 0;
   if (strcmp(word, "shape") == 0) {
     neap_type type = neap_grad_type(r->g, take_operand(r));
     for (; n < type.shape.n_dim; n++) ints[n] = type.shape.dim[n];
   } else if (strcmp(word, "rest") == 0) {
-    take_name(r, name);
-    int a = neap_op_attr_index(r->g->op, name);
-    int axis = a < 0 ? -1 : neap_axis(r->g->attrs[a].i, first.shape.n_dim);
-    if (axis < 0) fail(r, "an axis is expected");
-    for (int d = NEAP_MAX(axis, 0); d < first.shape.n_dim; d++) ints[n++] = d;
+    for (int d = take_axis(r); d < first.shape.n_dim; d++) ints[n++] = d;
   } else if (strcmp(word, "others") == 0) {
     char *end;
     long left_out = strtol(r->at, &end, 10);
@@ -363,7 +369,17 @@ static neap_value_id turned(reader *r, neap_value_id value, int n_dim) {
   return emit(r, "Permute", 1, &value, NULL, (neap_set[]){NEAP_SET_INTS("axes", n_dim, perm), {0}});
 }
 
-/* like(x, y), view(x, y), turned(x) and count(x), behind the bracket. */
+/* x summed over all dimensions but one; of one dimension it is x, which a Sum over none is not. */
+static neap_value_id sums(reader *r, neap_value_id value, int n_dim, int axis) {
+  int64_t axes[NEAP_MAX_DIM];
+  int n = 0;
+  for (int d = 0; d < n_dim; d++)
+    if (d != axis) axes[n++] = d;
+  if (n == 0) return value;
+  return emit(r, "Sum", 1, &value, NULL, (neap_set[]){NEAP_SET_INTS("axes", n, axes), {0}});
+}
+
+/* like(x, y), view(x, y), sums(x, axis), turned(x) and count(x), behind the bracket. */
 static neap_value_id read_shaped(reader *r, const char *name) {
   neap_value_id value = read_choice(r);
   neap_type type = neap_grad_type(r->g, value);
@@ -376,6 +392,11 @@ static neap_value_id read_shaped(reader *r, const char *name) {
     return turned(r, value, type.shape.n_dim);
   }
   expect(r, ",");
+  if (strcmp(name, "sums") == 0) {
+    int axis = take_axis(r);
+    expect(r, ")");
+    return sums(r, value, type.shape.n_dim, axis);
+  }
   neap_value_id like = read_choice(r);
   expect(r, ")");
   if (r->silent || r->status != NEAP_OK) return NEAP_NO_VALUE;

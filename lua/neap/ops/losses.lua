@@ -16,24 +16,21 @@ local function reduce(o, terms)
   return o.reduction == "sum" and terms:sum() or terms:mean()
 end
 
-local pair_of_inputs = { { "x", "prediction" }, { "target", "shape of x" } }
-local function all_inputs(spec) return spec.inputs or pair_of_inputs end
-
 --- Defines a loss. `rows`: its second input has not the shape of the first.
 -- @param spec as of compose.define; `terms(o, ..)` gives what is reduced
 local function loss(spec)
   local terms, name = spec.terms, spec[1]
+  spec.inputs = spec.inputs or { { "x", "prediction" }, { "target", "shape of x" } }
   if terms then
     spec.of = function(o, x, target, ...)
       -- As many targets as predictions: (n) beside (n,1) would be compared pair by pair.
       if not spec.rows then
-        kit.same_shape(name, x, target, all_inputs(spec)[1][1], all_inputs(spec)[2][1])
+        kit.same_shape(name, x, target, spec.inputs[1][1], spec.inputs[2][1])
       end
       return reduce(o, terms(o, x, target, ...))
     end
   end
   spec[#spec + 1] = spec.reduction or reduction
-  spec.inputs = all_inputs(spec)
   spec.outputs = { { "loss", "scalar; the terms for none" } }
   local names = {}
   for i, input in ipairs(spec.inputs) do
