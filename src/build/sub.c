@@ -8,6 +8,21 @@
 
 #include <string.h>
 
+/* A workspace holds what lasts from run to run by the names of the outermost net: what a branch or
+ * body declares has no bytes. */
+static neap_status check_declared(const neap_net *net, neap_error *error) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role == NEAP_ROLE_INPUT || blob->role == NEAP_ROLE_ACTIVATION ||
+        blob->type.dtype == NEAP_DTYPE_NONE)
+      continue;
+    neap_hint(error, "declare it in the net around; it is read here by its name");
+    return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" declares %s \"%s\", and has none of its own",
+                     neap_net_name(net), neap_role_name(blob->role), blob->name);
+  }
+  return NEAP_OK;
+}
+
 /* Values for the owner's operands, bound to the names that the subnet has for them. Those behind,
  * which hold gradients that arrive, have no name. A parameter that a result is a version of may be
  * written in place; in a recomputed forward nothing may. */
@@ -134,6 +149,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   if (result == NULL || out == NULL || b->graph->output == NULL) return graph_no_memory(error);
   /* Names come before ops, which read them. A blank one has no ops: it is for shapes that go with
    * nothing the net does. */
+  if (spec->net != NULL) NEAP_TRY(check_declared(spec->net, error));
   NEAP_TRY(add_params(b, spec, error));
   if (spec->net != NULL) {
     if (spec->n_seed == 0 && neap_net_n_outputs(spec->net) != n_out)

@@ -716,3 +716,49 @@ describe("a gradient that only a branch takes", function()
     end)
   end
 end)
+
+describe("a parameter that is declared in a branch or a body", function()
+  it("is the whole net's", function()
+    local net = neap.net "f"
+    local x, c = net:input("x", { 3 }), net:input("c", {}, "bool")
+    local y = net:If(c, function(b) return b:Mul { x, b:param("w", { 3 }, 2) } end,
+      function(b) return b:Mul { x, b:param("v", { 3 }, 3) } end)
+    local z = net:Loop { trip = 2, init = { y },
+      body = function(n, _, a) return true, n:Add { a, n:param("u", { 3 }, 1) } end }
+    net:outputs { z }
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    for _, case in ipairs { { true, 4 }, { false, 5 } } do
+      local out = ws:run(net, { x = neap.ones(3), c = neap.tensor(case[1]) })
+      assert.are.same({ case[2], case[2], case[2] }, out[z.name]:totable())
+    end
+    assert.are.same({ 2, 2, 2 }, ws:fetch("w"):totable())
+  end)
+
+  it("is refused where a text puts it there", function()
+    local ok, err = pcall(function()
+      local net = neap.net_from [[
+net f
+input x f32 (3)
+input c bool ()
+subnet s
+  param w f32 (3) = Constant { value = 2 }
+  y = Mul(x, w)
+  takes x
+  gives y
+end
+subnet t
+  y = Tanh(x)
+  takes x
+  gives y
+end
+z = If(c, x) { then_net = s, else_net = t }
+outputs z
+]]
+      return neap.workspace({ store = false }):run(net, { x = neap.ones(3), c = neap.tensor(true) })
+    end)
+    assert.is_false(ok)
+    assert.are.equal("graph", err.code)
+    assert.is_truthy(tostring(err):find("declares parameter \"w\"", 1, true), tostring(err))
+  end)
+end)

@@ -239,11 +239,22 @@ describe("the database", function()
     assert.equal(tight.arena_bytes, peak({ plan = tight.plan_id }).train4)
     local readers = own:query("who_reads", { blob = "conv1", plan = tight.plan_id })
     assert.equal("max_pool_1", readers[1].reader)
-    local total = 0
+    -- what is alive at the peak, by category, is what is alive at the peak
+    local total, alive = 0, 0
     for _, row in ipairs(own:query("category", { plan = tight.plan_id })) do
       total = total + row.bytes
     end
-    assert.is_true(total <= tight.arena_bytes and total > tight.arena_bytes // 2)
+    for _, row in ipairs(own:query("peak", { plan = tight.plan_id })) do
+      alive = alive + row.bytes
+    end
+    assert.equal(alive + tight:ops()[tight.peak_step].scratch_bytes, total)
+    local chosen = own:query("choices", { plan = tight.plan_id })
+    assert.equal(#tight:ops(), #chosen)
+    for i, op in ipairs(tight:ops()) do
+      assert.same({ op.name, op.kernel }, { chosen[i].name, chosen[i].kernel })
+    end
+    local runs, history = own:query("runs", {}), own:query("history", {})
+    assert.equal(#runs, #history)
     local nothing, message, code = own:query("peak", { colour = 3 })
     assert.same({ nil, "db" }, { nothing, code })
     assert.matches("colour", message)

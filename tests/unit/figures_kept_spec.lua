@@ -298,6 +298,8 @@ local told = {
   -- tests/unit/structure_spec.lua
   ["view v_reader"] = true, ["view v_choice"] = true, ["view v_category"] = true,
   ["view subnet_op"] = true, ["view subnet_value"] = true,
+  ["query who_reads"] = true, ["query choices"] = true, ["query category"] = true,
+  ["query history"] = true, -- db_spec
   ["view v_run"] = true, ["view v_op_time"] = true, ["query runs"] = true, ["query op_time"] = true,
 }
 
@@ -737,6 +739,7 @@ local checked = {
   ["tensor/init.lua Tensor.stats"] = "tests/unit/tensor_spec.lua",
   ["train/evaluate.lua Trainer:history"] = "here",
   ["train/evaluate.lua evaluate"] = "here",
+  ["train/find_lr.lua Trainer:find_lr"] = "tests/unit/train_looks_spec.lua",
   ["train/programs.lua forecast"] = "here",
   ["workspace/report.lua Workspace:blobs"] = "here",
   ["workspace/report.lua Workspace:picture"] = "here",

@@ -72,6 +72,13 @@ local param_options = record.declare("net:param", { call = "(name, shape, init, 
     doc = "whether a parameter of that name which is there already is meant" },
   example = 'net:param("v", { 8, 4 }, neap.init.xavier {}, { trainable = false })' })
 
+--- The net whose parameters one that is declared in `net` belongs to: that around all branches and
+-- bodies, by whose name they read it.
+local function owner_of(net)
+  while state_of(net).outer and not state_of(net).take do net = state_of(net).outer end
+  return net
+end
+
 --- net:param(name, shape [, init [, { .. }]]) -> blob: see the record.
 function Net:param(name, shape, init, given)
   local options = param_options:read(given)
@@ -80,7 +87,8 @@ function Net:param(name, shape, init, given)
   if variables and #variables > 0 then
     return variables[#variables].param(self, full, shape, init, options)
   end
-  local old = self:_blob(full)
+  local owner = owner_of(self)
+  local old = owner:_blob(full)
   if options.reuse and old then return handle(self, full) end
   -- what a second declaration leaves out is as the first one said
   local trainable = options.trainable
@@ -89,7 +97,8 @@ function Net:param(name, shape, init, given)
   else
     init = init or { op = "Constant", value = 0 }
   end
-  return self:declare(full, "parameter", shape, options.dtype, init, trainable ~= false)
+  owner:declare(full, "parameter", shape, options.dtype, init, trainable ~= false)
+  return handle(self, full)
 end
 
 --- A tensor as a blob of the outermost net, filled from numbers that the net carries when a
