@@ -84,7 +84,8 @@ local function ask_each(self, kind, text, params)
     local answer
     answer, message, code = ask(self, text, others, true)
     if answer == nil then return nil, message, code end
-    if all == nil then all = answer else options.append(all, answer) end
+    -- one without rows knows no columns
+    if all == nil or #all == 0 then all = answer else options.append(all, answer) end
   end
   -- of nothing: its columns
   return all or ask(self, text, others, true)

@@ -233,23 +233,28 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 /* The loss is linear in the weights, but for its divisor: class c has in row r the factor q_rc of
  * -log p_rc. Of labels the divisor is the weights of the classes that rows name, c of each class;
  * `u` is 1 in rows that count: there logits of 0 have a loss. */
-#define WEIGHT_TERMS                                       \
+#define OF_LABELS                                                        \
+  "o = ones(logits); n = Sum(o, axes = axis, keepdim = 1);"              \
+  "r = SoftmaxCrossEntropy(zeros(logits), labels, .., reduction = 0);"   \
+  "u = Unsqueeze(r, axes = axis) > 0 ? 1 : 0;"                           \
+  "k = Cast(labels, to = f32);"                                          \
+  "h = Unsqueeze(k, axes = axis) == CumSum(o, axis = axis) - 1 ? u : 0;" \
+  "q = (1 - label_smoothing) * h + label_smoothing * u / n; c = sums(h, axis);"
+#define OF_SHARES                                    \
+  "n = Sum(ones(logits), axes = axis, keepdim = 1);" \
+  "q = (1 - label_smoothing) * labels + label_smoothing / n;"
+#define TERMS                                              \
   "l = q == 0 ? 0 : q * -LogSoftmax(logits, axis = axis);" \
   "t = sums(reduction ? l : l * Unsqueeze(d.loss, axes = axis), axis);"
-static const char weight_of_labels[] =
-  "o = ones(logits); n = Sum(o, axes = axis, keepdim = 1);"
-  "r = SoftmaxCrossEntropy(zeros(logits), labels, .., reduction = 0);"
-  "u = Unsqueeze(r, axes = axis) > 0 ? 1 : 0;"
-  "k = Cast(labels, to = f32);"
-  "h = Unsqueeze(k, axes = axis) == CumSum(o, axis = axis) - 1 ? u : 0;"
-  "q = (1 - label_smoothing) * h + label_smoothing * u / n; " WEIGHT_TERMS
-  "c = sums(h, axis);"
+static const char weight_of_labels[] = OF_LABELS TERMS
   "m = reduction == mean ? (t - loss * c) / Sum(c * weight) : t;"
   "d.weight = reduction ? d.loss * m : m";
-static const char weight_of_shares[] =
-  "n = Sum(ones(logits), axes = axis, keepdim = 1);"
-  "q = (1 - label_smoothing) * labels + label_smoothing / n; " WEIGHT_TERMS
+static const char weight_of_shares[] = OF_SHARES TERMS
   "m = reduction == mean ? t / Sum(n / n) : t; d.weight = reduction ? d.loss * m : m";
+
+static bool has_shares(const neap_grad *g) {
+  return neap_dtype_is_float(neap_grad_type(g, g->in[LABELS]).dtype);
+}
 
 static neap_status grad(neap_grad *g, neap_error *error) {
   bool has_weight = g->n_in > WEIGHT;
@@ -259,8 +264,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   if (g->want[LOGITS])
     g->din[LOGITS] = neap_grad_emit1(g, "SoftmaxCrossEntropyGrad", 4, in, g, NULL);
   if (!has_weight || !g->want[WEIGHT]) return NEAP_OK;
-  bool is_soft = neap_dtype_is_float(neap_grad_type(g, g->in[LABELS]).dtype);
-  return neap_formula_gradient(g, is_soft ? weight_of_shares : weight_of_labels, error);
+  return neap_formula_gradient(g, has_shares(g) ? weight_of_shares : weight_of_labels, error);
 }
 
 #define LABEL_INTEGERS (NEAP_BIT(I32) | NEAP_BIT(I64) | NEAP_BIT(U8))
@@ -311,6 +315,36 @@ const neap_op neap_op_SoftmaxCrossEntropy = {
 
 /* The second gradient needs what the kernel knows of a row, sum(t) / divisor. Of logits that are
  * all 0 the loss of a row is sum(t) ln C, and the whole loss says by what their sum is divided. */
+static const char again[] =
+  "zero = zeros(logits); e = d.dlogits; p = Softmax(logits, axis = axis);"
+  "rows = Unsqueeze(SoftmaxCrossEntropy(zero, labels, weight, .., reduction = 0), axes = axis);"
+  "all = SoftmaxCrossEntropy(zero, labels, weight, ..);"
+  "scale = reduction ? dloss * all / Sum(rows) : Unsqueeze(dloss, axes = axis);"
+  "k = Log(Sum(ones(logits), axes = axis, keepdim = 1)); k = k == 0 ? 1 : k;"
+  "d.logits = scale * rows / k * p * (e - Sum(p * e, axes = axis, keepdim = 1));"
+  "g = e * SoftmaxCrossEntropyGrad(logits, labels, weight, ones(dloss), ..);"
+  "d.dloss = reduction ? Sum(g) : Sum(g, axes = axis)";
+
+/* What arrives at dlogits, e, is linear in the weights as the loss is: q_rc has the factor of what
+ * e_rc lacks to the row's mean of e under p. */
+#define TERMS_AGAIN                                     \
+  "e = d.dlogits; p = Softmax(logits, axis = axis);"    \
+  "l = q * (Sum(p * e, axes = axis, keepdim = 1) - e);" \
+  "t = sums(reduction ? l : l * Unsqueeze(dloss, axes = axis), axis);"
+static const char weight_of_labels_again[] = OF_LABELS TERMS_AGAIN
+  "f = Sum(e * SoftmaxCrossEntropyGrad(logits, labels, weight, ones(dloss), ..));"
+  "m = reduction == mean ? t / Sum(c * weight) - f * c / Sum(c * weight) : t;"
+  "d.weight = reduction ? dloss * m : m";
+static const char weight_of_shares_again[] = OF_SHARES TERMS_AGAIN
+  "m = reduction == mean ? t / Sum(n / n) : t; d.weight = reduction ? dloss * m : m";
+
+static neap_status grad_again(neap_grad *g, neap_error *error) {
+  NEAP_TRY(neap_formula_gradient(g, again, error));
+  if (g->in[WEIGHT] == NEAP_NO_VALUE || !g->want[WEIGHT]) return NEAP_OK;
+  return neap_formula_gradient(g, has_shares(g) ? weight_of_shares_again : weight_of_labels_again,
+                               error);
+}
+
 const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .name = "SoftmaxCrossEntropyGrad",
   .summary = "Backward of SoftmaxCrossEntropy; probabilities are computed again from the logits.",
@@ -326,15 +360,7 @@ const neap_op neap_op_SoftmaxCrossEntropyGrad = {
   .n_inplace = 1,
   .infer = infer_grad,
   .cost = cost,
-  .grad_formula =
-    "zero = zeros(logits); e = d.dlogits; p = Softmax(logits, axis = axis);"
-    "rows = Unsqueeze(SoftmaxCrossEntropy(zero, labels, weight, .., reduction = 0), axes = axis);"
-    "all = SoftmaxCrossEntropy(zero, labels, weight, ..);"
-    "scale = reduction ? dloss * all / Sum(rows) : Unsqueeze(dloss, axes = axis);"
-    "k = Log(Sum(ones(logits), axes = axis, keepdim = 1)); k = k == 0 ? 1 : k;"
-    "d.logits = scale * rows / k * p * (e - Sum(p * e, axes = axis, keepdim = 1));"
-    "g = e * SoftmaxCrossEntropyGrad(logits, labels, weight, ones(dloss), ..);"
-    "d.dloss = reduction ? Sum(g) : Sum(g, axes = axis)",
+  .grad = grad_again,
   .kernels = NEAP_REF_CHOOSE(choose_grad, run_grad, NEAP_FLOATS | LABEL_INTEGERS),
   .cases = "{ {logits={5,4}, labels={{5}, dtype=\"i64\", low=0, high=4}, dloss={}} }",
 };

@@ -253,6 +253,13 @@ describe("the database", function()
     for i, op in ipairs(tight:ops()) do
       assert.same({ op.name, op.kernel }, { chosen[i].name, chosen[i].kernel })
     end
+    -- a net whose arena is empty comes first, and hides no other
+    core.use_db(own)
+    local empty = neap.net "a_net_of_no_bytes"
+    empty:outputs(empty:Mul({ empty:input("x", { 2 }), empty:input("y", { 2 }) }, "z"))
+    empty:plan {}
+    core.use_db(false)
+    assert.is_truthy(tostring(own:query "peak"):find("asked", 1, true))
     local runs, history = own:query("runs", {}), own:query("history", {})
     assert.equal(#runs, #history)
     local nothing, message, code = own:query("peak", { colour = 3 })
