@@ -44,7 +44,6 @@ local valid = neap.data.text {
   last = "drop",
 }
 
-local here = (arg and arg[0] or "scripts/examples/gpt.lua"):match "^(.*/)" or "./"
 local sizes = {
   layers = quick and 2 or 4,
   width = quick and 64 or 192,
@@ -53,7 +52,7 @@ local sizes = {
   vocabulary = train.n_class,
   batch = batch,
 }
-local model = assert(loadfile(here .. "../nets/gpt.lua"))(nil, sizes).model
+local model = neap.zoo.gpt(sizes)
 
 -- The rate follows the clock rather than a number of steps: whatever the machine, training ends at
 -- a small one, in time.

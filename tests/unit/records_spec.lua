@@ -409,6 +409,9 @@ local other = {
   ["db:export.path"] = support.shell "mktemp -d":match "[^\n]+" .. "/rows.json",
   ["neap.export.input"] = { 3, 4 },
   ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
+  ["nn.BceLoss.weight"] = neap.tensor { 2, 3 }, ["nn.BceWithLogitsLoss.weight"] = neap.tensor { 2, 3 },
+  ["nn.BceWithLogitsLoss.pos_weight"] = neap.tensor { 2, 3 },
+  ["nn.CrossEntropyLoss.weight"] = neap.tensor { 2, 3 }, ["nn.NllLoss.weight"] = neap.tensor { 2, 3 },
   ["neap.import.dims"] = { batch = 4 }, ["neap.import.shapes"] = { x = { 3, 2 } },
   ["neap.import.constants"] = { b = neap.tensor { 1, 2 } },
   ["ws:run_steps.nets"] = { neap.net "given" }, ["ws:run_steps.stop"] = "stop",
@@ -478,11 +481,15 @@ end
 
 -- ---- what is made, as text ---------------------------------------------------------------------
 
--- Losses of three operands, as part of one of two.
+-- Losses of three operands and more, as part of one of two.
 local of_three = { GaussianNllLoss = true, MarginRankingLoss = true, CosineEmbeddingLoss = true,
-  TripletMarginLoss = true }
+  TripletMarginLoss = true, CtcLoss = true }
 local around = nn.module { "Around", name = "loss", init = function(self, o) self.inner = o[1] end,
   forward = function(self, y, t)
+    if self.inner._class == "CtcLoss" then
+      local function whole(n) return y.net:const(neap.tensor(n, "i64")) end
+      return self.inner(y:log_softmax(), whole { 1 }, whole(3), whole(1))
+    end
     local third = self.inner._class == "CosineEmbeddingLoss" and y:select(2, 1) or y:exp()
     return self.inner(y, t, third)
   end }
