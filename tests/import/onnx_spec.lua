@@ -38,6 +38,39 @@ describe("an ONNX file", function()
     assert.matches("dimension 1 %(batch%) is taken as 1", f.notes[1])
   end)
 
+  it("is refused names in the options that it does not have", function()
+    for option, names in pairs { dims = "batch", shapes = "x", constants = "x" } do
+      assert.error_matches(function() import(little(), { [option] = { foo = 3 } }) end,
+        ('%s has "foo", the file has %s'):format(option, names))
+    end
+  end)
+
+  it("has its own shapes where the command line says no batch", function()
+    local load = require("neap.net.file").load
+    local folder <close> = kit.folder()
+    local function load_of(inputs, suffix)
+      local nodes = { kit.node("Reshape", { "x", "s" }, { "y" }) }
+      if #inputs > 1 then nodes[2] = kit.node("Relu", { "z" }, { "r" }) end
+      local outputs = { kit.value("y", { 8, 3 }), #inputs > 1 and kit.value("r") or nil }
+      return load(folder:write("m.onnx", kit.model { inputs = inputs, outputs = outputs,
+        nodes = nodes, tensors = { kit.tensor { name = "s", elem = 7, dims = { 2 },
+          ints = { -1, 3 } } } }) .. (suffix or ""))
+    end
+    local function shapes(file)
+      local out = {}
+      for i, input in ipairs(require("neap.net.file").build(file, {}):inputs()) do
+        out[i] = input.shape
+      end
+      return out
+    end
+    local fixed, named = kit.value("x", { 4, 6 }), kit.value("x", { "n", 6 })
+    assert.same({ { 4, 6 } }, shapes(load_of { fixed }))
+    assert.same({ { 1, 6 } }, shapes(load_of { named }))
+    assert.same({ { 5, 6 } }, shapes(load_of({ named }, ":5")))
+    assert.same({ { 4, 6 }, { 2 } }, shapes(load_of { fixed, kit.value("z", { 2 }) }))
+    assert.same({ { 4, 6 }, {} }, shapes(load_of { fixed, kit.value("z", {}) }))
+  end)
+
   it("is a module that can be trained", function()
     local m = assert(import(little(), { model = true }))
     assert.same({ 2, 3 }, m:param "fc.weight".shape)

@@ -128,11 +128,13 @@ local function check_fields(who, result)
   end
 end
 
---- An ONNX file as the module that it is; what it leaves open is taken as 1.
+--- An ONNX file as the module that it is, or the net; the batch is the file's own unless given.
 local function of_onnx(path, batch)
-  local model, message = require("neap.onnx").import(path, { model = true })
-  if not model then error(message, 0) end
-  return { model = model, name = path:match "([^/]+)%.[^.]*$" or path, batch = batch or 1 }
+  local file, message = require("neap.onnx").net_file(path, batch)
+  if not file then error(message, 0) end
+  file.name = path:match "([^/]+)%.[^.]*$" or path
+  file.batch = file.batch or 1
+  return file
 end
 
 --- What a net file returns, of a family what it builds.

@@ -5,6 +5,7 @@ local graph = require "neap.onnx.graph"
 local kit = require "neap.onnx.kit"
 local net_module = require "neap.net"
 local op = require "neap.op"
+local options = require "neap.inner.options"
 
 local onnx = {}
 
@@ -83,6 +84,43 @@ function onnx.shape_of(input, o, notes)
   return shape
 end
 
+--- Raises for names in the options that the file does not have: what is bound to them is lost.
+local function check_names(model, o)
+  local inputs, dims = {}, {}
+  for _, input in ipairs(onnx.open_inputs(model)) do
+    inputs[input.name] = true
+    for _, size in ipairs(input.dims or {}) do
+      if type(size) == "string" then dims[size] = true end
+    end
+  end
+  for option, known in pairs { dims = dims, shapes = inputs, constants = inputs } do
+    local given, names = o[option], options.keys(known)
+    if given ~= nil and type(given) ~= "table" then
+      core.fail(("neap.import: %s expects a table by name, got a %s"):format(option, type(given)))
+    end
+    for _, name in ipairs(options.keys(given or {})) do
+      if not known[name] then
+        local near = options.nearest(tostring(name), names)
+        core.fail(("neap.import: %s has \"%s\", the file has %s%s"):format(option, tostring(name),
+          #names > 0 and table.concat(names, ", ") or "no such name",
+          near and (", did you mean \"" .. near .. "\"?") or ""))
+      end
+    end
+  end
+end
+
+--- The batch in the file's own shapes: the first size, where all inputs that are fed have the same;
+-- nil where they don't, and no one number stands for it.
+local function own_batch(model)
+  local batch
+  for _, input in ipairs(onnx.open_inputs(model)) do
+    local size = onnx.shape_of(input, {}, {})[1]
+    if not size or size < 1 or batch and batch ~= size then return nil end
+    batch = size
+  end
+  return batch
+end
+
 -- ---- nets ---------------------------------------------------------------------------------------
 
 --- Blobs for weights: parameters, or state where they are none, with the numbers in `weights`.
@@ -143,22 +181,38 @@ local function failed(path, err)
   return nil, ("%s: %s"):format(path, err.message), "data"
 end
 
+--- f(model, o) for the model of a path, or nil, message, code where the file is at fault.
+local function with_model(path, o, f)
+  local model, message, code = onnx.read(path)
+  if not model then return nil, message, code end
+  check_names(model, o)
+  local ok, result = pcall(f, model, o)
+  if not ok then return failed(path, result) end
+  return result
+end
+
+local function as_module(model, o) return require "neap.onnx.module"(model, o) end
+
 --- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
 -- module. nil, message, code where the file is at fault.
 function onnx.import(path, o)
-  local model, message, code = onnx.read(path)
-  if not model then return nil, message, code end
-  if o.model then
-    local ok, result = pcall(require "neap.onnx.module", model, o)
-    if not ok then return failed(path, result) end
-    return result
-  end
-  local ok, built = pcall(onnx.build, model, o)
-  if not ok then return failed(path, built) end
+  if o.model then return with_model(path, o, as_module) end
+  local built, message, code = with_model(path, o, onnx.build)
+  if not built then return nil, message, code end
   local ws = require("neap.workspace").new {}
   ws:init(built.net)
   for name, t in pairs(built.weights) do ws:feed(name, t) end
   return { net = built.net, workspace = ws, notes = built.notes }
+end
+
+--- What a net file would give: {model =, batch =}, the batch as given or else the file's own;
+-- {net =} where its shapes have no one batch. nil, message, code where the file is at fault.
+function onnx.net_file(path, batch)
+  return with_model(path, {}, function(model, o)
+    batch = batch or own_batch(model)
+    if batch then return { model = as_module(model, o), batch = batch } end
+    return { net = onnx.build(model, o).net }
+  end)
 end
 
 return onnx
