@@ -104,6 +104,55 @@ describe("a hostile ONNX file", function()
       "axis 7 is out of range")
   end)
 
+  it("is refused for words that the standard does not have", function()
+    local f32, i32 = { 1, 1, 4, 4 }, 6
+    local function case(op, inputs, attr, word, more)
+      local names, values = {}, {}
+      for i, input in ipairs(inputs) do
+        names[i] = "i" .. i
+        values[i] = kit.value(names[i], input, input.elem)
+      end
+      local attrs = { [attr] = word }
+      for name, value in pairs(more or {}) do attrs[name] = value end
+      refused(kit.model({ inputs = values, outputs = { kit.value("y") },
+        nodes = { kit.node(op, names, { "y" }, attrs, "it") } }, 20),
+        ('node "it" %%(%s%%): attribute "%s" is "%s", expected '):format(op, attr, word))
+    end
+    local shift = { 2, elem = 2 }
+    case("BitShift", { shift, shift }, "direction", "left")
+    case("LSTM", { { 2, 1, 3 }, { 1, 8, 3 }, { 1, 8, 2 } }, "direction", "sideways")
+    case("NegativeLogLikelihoodLoss", { { 2, 3 }, { 2, elem = i32 } }, "reduction", "avg")
+    for _, op in ipairs { "Conv", "ConvTranspose" } do
+      case(op, { f32, f32 }, "auto_pad", "same_upper")
+    end
+    case("MaxPool", { f32 }, "auto_pad", "same_upper", { kernel_shape = { 2, 2 } })
+    for attr, word in pairs { nearest_mode = "bogus", mode = "Linear",
+      coordinate_transformation_mode = "x", keep_aspect_ratio_policy = "y" } do
+      refused(kit.model({ inputs = { kit.value("x", f32) }, outputs = { kit.value("y") },
+        tensors = { kit.tensor { name = "s", elem = 7, dims = { 4 }, ints = { 1, 1, 2, 2 } } },
+        nodes = { kit.node("Resize", { "x", "", "", "s" }, { "y" }, { [attr] = word }) } }, 20),
+        ('attribute "%s" is "%s", expected '):format(attr, word))
+    end
+    case("GridSample", { f32, { 1, 2, 2, 2 } }, "padding_mode", "none")
+    case("RoiAlign", { f32, { 1, 4 }, { 1, elem = 7 } }, "mode", "sum")
+    case("Gelu", { f32 }, "approximate", "yes")
+    case("DepthToSpace", { { 1, 4, 2, 2 } }, "mode", "dcr", { blocksize = 2 })
+    refused(kit.model { inputs = { kit.value("x", shift, 2) }, outputs = { kit.value("y") },
+      nodes = { kit.node("BitShift", { "x", "x" }, { "y" }) } }, '"direction" is missing')
+  end)
+
+  it("is refused for parts that are not the whole", function()
+    for _, sizes in ipairs { { 2, 1 }, { 5, -1 }, { 3, 3 }, { math.mininteger, 4 } } do
+      refused(kit.model({ inputs = { kit.value("x", { 4 }) }, outputs = { kit.value("a") },
+        tensors = { kit.tensor { name = "s", elem = 7, dims = { 2 }, ints = sizes } },
+        nodes = { kit.node("Split", { "x", "s" }, { "a", "b" }, nil, "cut") } }, 17),
+        'node "cut" %(Split%): the sizes .* do not add up to x\'s 4')
+    end
+    refused(kit.model({ inputs = { kit.value("x", { 4 }) }, outputs = { kit.value("a") },
+      nodes = { kit.node("Split", { "x" }, { "a", "b" }, { num_outputs = 0 }, "cut") } }, 18),
+      "0 parts for 2 outputs")
+  end)
+
   it("is refused for functions that call each other", function()
     local body = kit.message { { 1, "F" }, { 4, "a" }, { 5, "b" }, { 10, "own" },
       { 7, kit.message { { 1, "a" }, { 2, "b" }, { 4, "F" }, { 7, "own" } } } }

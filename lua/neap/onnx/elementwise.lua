@@ -140,8 +140,8 @@ return function(op)
 
   function op.BitwiseNot(n, x) return wrapped(n, F.BitwiseNot(x)) end
   function op.BitShift(n, a, b)
-    local left = n:text "direction" == "LEFT"
-    return wrapped(n, left and F.ShiftLeft { a, b } or F.ShiftRight { a, b })
+    local shift = n:word("direction", { LEFT = F.ShiftLeft, RIGHT = F.ShiftRight })
+    return wrapped(n, shift { a, b })
   end
 
   function op.IsInf(n, x)
@@ -186,7 +186,7 @@ return function(op)
   function op.ThresholdedRelu(n, x)
     return F.Threshold(x, { threshold = n:float("alpha", 1), value = 0 })
   end
-  function op.Gelu(n, x) return F.Gelu(x, { approximate = n:text("approximate", "none") }) end
+  function op.Gelu(n, x) return F.Gelu(x, { approximate = n:word("approximate", "none tanh", "none") }) end
   function op.Swish(n, x)
     local alpha = n:float("alpha", 1)
     if alpha == 1 then return F.Silu(x) end

@@ -49,6 +49,13 @@ function kit.fill(n, value)
   return out
 end
 
+--- "a b" as { a = "a", b = "b" }.
+function kit.words(text)
+  local out = {}
+  for word in text:gmatch "%S+" do out[word] = word end
+  return out
+end
+
 --- 1 .. n as a list.
 function kit.count(n)
   local out = {}

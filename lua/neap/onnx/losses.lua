@@ -6,7 +6,8 @@ local F = kit.F
 --- The negative log-likelihood of labels (N, d ..) under x (N, C, d ..), each weighed by its class;
 -- labels that are ignored weigh nothing.
 local function nll(n, x, labels, weight)
-  local reduction, ignored = n:text("reduction", "mean"), n:int "ignore_index"
+  local reduction = n:word("reduction", "none mean sum", "mean")
+  local ignored = n:int "ignore_index"
   labels = kit.cast(labels, "i64")
   local safe, counts = labels, nil
   if ignored then

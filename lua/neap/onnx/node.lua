@@ -4,6 +4,7 @@
 local core = require "neap.core"
 local kit = require "neap.onnx.kit"
 local op = require "neap.op"
+local options = require "neap.inner.options"
 
 local Node = {}
 Node.__index = Node
@@ -34,6 +35,20 @@ end
 --- n:int("axis", 0), and so on: the attribute, or what is given for one that is left out.
 for _, kind in ipairs { "int", "float", "text", "tensor", "graph", "ints", "floats", "texts" } do
   Node[kind] = function(self, name, missing) return attribute(self, name, kind, missing) end
+end
+
+--- What the text attribute stands for: `words` are those of the standard, "LEFT RIGHT", or a table
+-- that says what each means; another is an error. An empty text is as good as none.
+function Node:word(name, words, missing)
+  if type(words) == "string" then words = kit.words(words) end
+  local text = self:text(name, "")
+  if text == "" then text = missing or self:fail("attribute \"%s\" is missing", name) end
+  local value = words[text]
+  if value == nil then
+    self:fail("attribute \"%s\" is \"%s\", expected %s", name, text,
+      table.concat(options.keys(words), ", "))
+  end
+  return value
 end
 
 function Node:flag(name, missing) return self:int(name, missing and 1 or 0) ~= 0 end

@@ -116,7 +116,7 @@ local function layer(n, x, w, r, b, lengths, states, p, o)
   local batch_first = n:flag "layout"
   if batch_first then x = kit.permute(x, { 2, 1, 3 }) end
   lengths = lengths and kit.cast(lengths, "i64")
-  local way = n:text("direction", "forward")
+  local way = n:word("direction", "forward reverse bidirectional", "forward")
   local count = way == "bidirectional" and 2 or 1
   local width = n:int("hidden_size", r.shape[3])
   local functions, all, last = functions_of(n, o.activations, count), {}, {}

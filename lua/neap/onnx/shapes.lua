@@ -54,6 +54,7 @@ local function split_sizes(n, size)
   local given = n:ints_or_input("split", 2)
   if given then return given end
   local count = n:int("num_outputs", #n.row.outputs)
+  if count ~= #n.row.outputs then n:fail("%d parts for %d outputs", count, #n.row.outputs) end
   local each, sizes = -(-size // count), {}
   for i = 1, count do
     sizes[i] = math.min(each, size)
@@ -122,7 +123,7 @@ end
 local function scatter(name, attrs_of)
   return function(n, x, indices, updates)
     local attrs = attrs_of(n, x)
-    attrs.reduction = n:text("reduction", "none")
+    attrs.reduction = n:word("reduction", "none add mul min max", "none")
     return F[name]({ x, indices_of(indices), updates }, attrs)
   end
 end
@@ -210,7 +211,16 @@ return function(op)
   function op.Split(n, x)
     local axis = n:axis(n:int("axis", 0), #x.shape)
     local parts, from = {}, 1
-    for i, size in ipairs(split_sizes(n, x.shape[axis])) do
+    local sizes, sum = split_sizes(n, x.shape[axis]), 0
+    for _, size in ipairs(sizes) do
+      -- One larger than all of x is the wrong sum by itself: added up, such could come round to it.
+      sum = (size < 0 or size > x.shape[axis]) and math.mininteger or sum + size
+      if sum < 0 then break end
+    end
+    if sum ~= x.shape[axis] then
+      n:fail("the sizes %s do not add up to x's %d", table.concat(sizes, ", "), x.shape[axis])
+    end
+    for i, size in ipairs(sizes) do
       parts[i] = kit.part(x, axis, from, size)
       from = from + size
     end
@@ -247,7 +257,7 @@ return function(op)
     local along = kit.fill(rank, 1)
     along[axis] = steps
     local positions = F.Add { kit.reshape(at, shape), kit.reshape(offset, along) }
-    if n:text("mode", "linear") == "circular" then
+    if n:word("mode", "linear circular", "linear") == "circular" then
       positions = F.Mod { positions, kit.number(size, "i64") }
     end
     return F.ScatterElements({ x, kit.expand(positions, update.shape), update }, { axis = axis })
@@ -280,7 +290,8 @@ return function(op)
     local shape = kit.copy(x.shape)
     for i, d in ipairs(axes) do shape[d] = shape[d] + pads[i] + pads[i + #axes] + 0.0 end
     n:check_room(shape)
-    local mode, value = n:text("mode", "constant"), n:float("value", 0)
+    local mode = n:word("mode", "constant reflect edge wrap", "constant")
+    local value = n:float("value", 0)
     if n.version >= 11 and n:given(3) then
       value = n:scalar(3)
       if type(value) == "boolean" then value = value and 1 or 0 end
@@ -307,7 +318,7 @@ return function(op)
 
   function op.DepthToSpace(n, x)
     return F.DepthToSpace(x, { blocksize = n:int "blocksize",
-      mode = n:text("mode", "DCR"):lower() })
+      mode = n:word("mode", { DCR = "dcr", CRD = "crd" }, "DCR") })
   end
   function op.SpaceToDepth(n, x) return F.SpaceToDepth(x, { blocksize = n:int "blocksize" }) end
 

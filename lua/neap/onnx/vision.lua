@@ -20,6 +20,10 @@ local function same_pads(sizes, w, upper)
   return table.move(ends, 1, #ends, #begins + 1, begins)
 end
 
+local function auto_pad(n)
+  return n:word("auto_pad", "NOTSET SAME_UPPER SAME_LOWER VALID", "NOTSET")
+end
+
 --- The window of a convolution or pool, as Neap's ops take it.
 local function window(n, x, kernel)
   local rank = #x.shape - 2
@@ -27,7 +31,7 @@ local function window(n, x, kernel)
   if not w.kernel then n:fail "attribute \"kernel_shape\" is missing" end
   w.stride = n:ints("strides", kit.fill(rank, 1))
   w.dilation = n:ints("dilations", kit.fill(rank, 1))
-  local auto = n:text("auto_pad", "NOTSET")
+  local auto = auto_pad(n)
   if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
     w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
   elseif auto == "VALID" then
@@ -53,7 +57,7 @@ end
 
 --- Where pads are found from the output's shape, SAME_UPPER alone puts the odd one behind.
 local function conv_transpose(n, x, w, b)
-  local rank, auto = #x.shape - 2, n:text("auto_pad", "NOTSET")
+  local rank, auto = #x.shape - 2, auto_pad(n)
   local kernel = n:ints("kernel_shape", spatial(w.shape))
   local stride = n:ints("strides", kit.fill(rank, 1))
   local dilation = n:ints("dilations", kit.fill(rank, 1))
@@ -141,14 +145,19 @@ end
 local modes = { nearest = "nearest", linear = "linear", bilinear = "linear", cubic = "cubic",
   bicubic = "cubic" }
 
+local roundings = kit.words "round_prefer_floor round_prefer_ceil floor ceil"
+
 --- Where positions lie: as Neap's Resize has it, but for the corners of n times a factor, which the
--- standard aligns where Neap, as PyTorch, has those of a whole number of pixels.
-local coordinate = setmetatable({
+-- standard aligns where Neap, as PyTorch, has those of a whole number of pixels; and within a part
+-- of the image, which a third input says.
+local coordinates = {
   align_corners = function(i, n, m, s)
     local length = m * s == n and m or n / s
     return length ~= 1 and i * (n - 1) / (length - 1) or 0
   end,
-}, { __index = resample.coordinate })
+  tf_crop_and_resize = "tf_crop_and_resize",
+}
+for name, at in pairs(resample.coordinate) do coordinates[name] = coordinates[name] or at end
 
 --- Resizes dimension d to m positions, by the factor `scale`. Factors are f32 in the file, and so
 -- are positions: one that comes out as a whole number is that, whatever more digits would say.
@@ -180,6 +189,8 @@ local function cropped(n, x, o, d, m, first, last, outside)
   return F.Where { mask, kit.number(outside, x.dtype), y }
 end
 
+local policies = kit.words "stretch not_larger not_smaller"
+
 --- The sizes and factors of the dimensions `axes`.
 local function targets(n, x, axes)
   local scales, sizes = n.version < 11 and n:list(2) or n:list(3), n.version >= 11 and n:list(4)
@@ -187,7 +198,7 @@ local function targets(n, x, axes)
     return kit.map(axes, function(d, i) return math.floor(x.shape[d] * scales[i]) end), scales
   end
   if not sizes then n:fail "neither scales nor sizes" end
-  local policy, factor = n:text("keep_aspect_ratio_policy", "stretch"), nil
+  local policy, factor = n:word("keep_aspect_ratio_policy", policies, "stretch"), nil
   scales = kit.map(axes, function(d, i) return sizes[i] / x.shape[d] end)
   if policy == "stretch" then return sizes, scales end
   for _, s in ipairs(scales) do
@@ -200,24 +211,22 @@ end
 local function resize(n, x)
   local rank = #x.shape
   local axes = n:ints "axes" and n:axes(n:ints "axes", rank) or kit.count(rank)
-  local mode = modes[n:text("mode", "nearest")] or n:fail("mode \"%s\"", n:text "mode")
+  local mode = n:word("mode", modes, "nearest")
   -- Before opset 11 positions are those of a corner, and the nearest is the one below.
   local old = n.version < 11
-  local coordinates = n:text("coordinate_transformation_mode", old and "asymmetric" or "half_pixel")
+  local at = n:word("coordinate_transformation_mode", coordinates, old and "asymmetric" or "half_pixel")
   local o = { mode = mode, cubic_a = n:float("cubic_coeff_a", -0.75),
-    rounding = n:text("nearest_mode", old and "floor" or "round_prefer_floor"),
+    rounding = n:word("nearest_mode", roundings, old and "floor" or "round_prefer_floor"),
     exclude_outside = n:flag "exclude_outside", antialias = n:flag "antialias" }
   local sizes, scales = targets(n, x, axes)
   n:check_room(kit.map(sizes, function(size) return size + 0.0 end))
   local dtype = x.dtype
   if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
-  local roi = coordinates == "tf_crop_and_resize" and n:list(2)
+  local roi = at == "tf_crop_and_resize" and n:list(2)
   for i, d in ipairs(axes) do
     if roi then
       x = cropped(n, x, o, d, sizes[i], roi[i], roi[i + #axes], n:float("extrapolation_value", 0))
     else
-      local at = coordinate[coordinates]
-        or n:fail("coordinate_transformation_mode \"%s\"", coordinates)
       x = along(x, o, d, sizes[i], scales[i], at)
     end
   end
@@ -229,9 +238,9 @@ local function upsample(n, x)
   if not scales then -- the first version names two
     scales = { 1, 1, n:float("height_scale", 1), n:float("width_scale", 1) }
   end
-  local o = { mode = modes[n:text("mode", "nearest")], rounding = "floor", cubic_a = -0.75 }
+  local o = { mode = n:word("mode", modes, "nearest"), rounding = "floor", cubic_a = -0.75 }
   for d, scale in ipairs(scales) do
-    x = along(x, o, d, math.floor(x.shape[d] * scale), scale, coordinate.asymmetric)
+    x = along(x, o, d, math.floor(x.shape[d] * scale), scale, coordinates.asymmetric)
   end
   return x
 end
@@ -304,9 +313,11 @@ local function sample_volume(x, grid, mode, padding, corners)
   return kit.reshape(y, { n, x.shape[2], grid.shape[2], grid.shape[3], grid.shape[4] })
 end
 
+local paddings = kit.words "zeros border reflection"
+
 local function grid_sample(n, x, grid)
-  local mode = modes[n:text("mode", "linear")] or n:fail("mode \"%s\"", n:text "mode")
-  local padding, corners = n:text("padding_mode", "zeros"), n:flag "align_corners"
+  local mode = n:word("mode", modes, "linear")
+  local padding, corners = n:word("padding_mode", paddings, "zeros"), n:flag "align_corners"
   if #x.shape == 5 then return sample_volume(x, kit.cast(grid, x.dtype), mode, padding, corners) end
   return F.GridSample({ x, grid }, { mode = mode, padding = padding, align_corners = corners })
 end
@@ -377,11 +388,11 @@ local function weighted(x, d, positions, weights)
 end
 
 local function roi_align(n, x, rois, batch)
-  local half = n:text("coordinate_transformation_mode",
+  local half = n:word("coordinate_transformation_mode", "half_pixel output_half_pixel",
     n.version >= 16 and "half_pixel" or "output_half_pixel") == "half_pixel"
   local oh, ow = n:int("output_height", 1), n:int("output_width", 1)
   local scale, ratio = n:float("spatial_scale", 1), n:int("sampling_ratio", 0)
-  local mode, dtype, C = n:text("mode", "avg"), x.dtype, x.shape[2]
+  local mode, dtype, C = n:word("mode", "avg max", "avg"), x.dtype, x.shape[2]
   local function side(r, k)
     local v = F.Mul { kit.reshape(kit.part(r, 2, k, 1), { r.shape[1] }), kit.number(scale, dtype) }
     return half and F.Sub { v, kit.number(0.5, dtype) } or v
