@@ -241,3 +241,37 @@ describe("a trainer's own parameters", function()
     raises("depends on no trainable parameter", s.step, s, { z = z })
   end)
 end)
+
+describe("the arguments of a loss", function()
+  local x, y, w = neap.rand(4, 8), neap.rand(4, 1), neap.rand(4, 1)
+
+  local function loss_of(o, batch)
+    o.model, o.optimizer, o.seed = neap.nn.Linear { 8, 1 }, neap.optim.SGD { lr = 0 }, 1
+    local t <close> = neap.trainer(o)
+    return t:step(batch)
+  end
+  local function weighted(out, y, w) return ((out - y):square() * w):mean() end
+
+  it("are the fields they name: one that no field has is no second target", function()
+    local with = loss_of({ loss = weighted }, { x = x, y = y, w = w }).loss
+    local without = loss_of({ loss = neap.nn.MseLoss() }, { x = x, y = y }).loss
+    assert.are_not.equal(with, without)
+    for _, f in ipairs { weighted,
+      function(out, target, y) return ((out - y):square() * target):mean() end } do
+      local ok, err = pcall(loss_of, { loss = f }, { x = x, y = y })
+      assert.is_false(ok)
+      assert.is_truthy(tostring(err):find("a batch has no field of that name", 1, true))
+    end
+  end)
+
+  it("are the loss's own target where one is called y, or as nothing else is", function()
+    local expected = loss_of({ loss = neap.nn.MseLoss() }, { x = x, y = w }).loss
+    for _, f in ipairs { function(out, y) return (out - y):square():mean() end,
+      function(out, t) return (out - t):square():mean() end,
+      function(out, w) return (out - w):square():mean() end } do
+      local found = loss_of({ losses = { { f, target = "w", name = "own" } } }, { x = x, w = w })
+      assert.are.equal(expected, found.loss)
+      assert.are.equal(expected, found.own) -- a single loss with a name is told, too
+    end
+  end)
+end)

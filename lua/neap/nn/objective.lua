@@ -56,6 +56,7 @@ function objective.of(who, loss, losses)
     end
     term.is_function = type(term.f) == "function"
     term.module = as_module(term.f)
+    term.is_named = term.name ~= nil
     term.name = term.name or "loss" .. i
     if own[term.name] then fail(("%s: two losses are called \"%s\""):format(who, term.name)) end
     own[term.name] = true
@@ -71,10 +72,13 @@ function objective.of(who, loss, losses)
   return self
 end
 
---- Names under which the terms' own values are told: none for a single loss, which is the loss.
+--- Whether a term's own value is told: a single loss is the loss, unless it has a name of its own.
+function Objective:tells(term) return #self.terms > 1 or term.is_named end
+
+--- Names under which the terms' own values are told.
 function Objective:names()
   local names = {}
-  for i, term in ipairs(self.terms) do names[i] = #self.terms > 1 and term.name or nil end
+  for i, term in ipairs(self.terms) do names[i] = self:tells(term) and term.name or nil end
   return names
 end
 
@@ -129,7 +133,8 @@ end
 -- @param outs list of outputs, n of them
 -- @param field f(name) -> blob or nil
 -- @param target f() -> the target's blob, or nil
-local function arguments(f, skip, outs, field, target)
+-- @param own_name string what the target is called in a batch
+local function arguments(f, skip, outs, field, target, own_name)
   local args = table.move(outs, 1, outs.n, 1, { n = outs.n })
   local function add(value)
     args.n = args.n + 1
@@ -140,9 +145,14 @@ local function arguments(f, skip, outs, field, target)
     return args
   end
   local names, has_more = parameters(f, skip)
+  -- The target is what is called y or as its field; else the one argument that names no field, `t`
+  -- say.
+  local function is_target(name) return name == "y" or name == own_name end
   local has_target = false
+  for i = outs.n + 1, #names do has_target = has_target or is_target(names[i]) end
   for i = outs.n + 1, #names do
-    local found = field(names[i])
+    local found = field(is_target(names[i]) and own_name or names[i])
+    if not found and is_target(names[i]) then found = target() end
     if not found and not has_target then
       found, has_target = target(), true
     elseif not found then
@@ -180,7 +190,7 @@ local function term_of(self, term, outs, field, target)
   local is_complete = not f and (term.module.operands or math.huge) <= own.n
   local args = is_complete and own or arguments(f, skip, own, field, function()
     return target(term, own[1])
-  end)
+  end, term.target)
   local values = table.pack(term.module(table.unpack(args, 1, args.n)))
   if values.n ~= 1 or not is_blob(values[1]) then
     fail(("the loss gives %s; one blob of one number is expected"):format(
@@ -198,7 +208,7 @@ function Objective:apply(outs, field, target)
   local total, values = nil, {}
   for _, term in ipairs(self.terms) do
     local value = term_of(self, term, outs, field, target)
-    if #self.terms > 1 then
+    if self:tells(term) then
       if value.shape and #value.shape > 0 then value = value:reshape {} end
       values[term.name] = value
     end
@@ -226,7 +236,7 @@ function Objective:metric(name, f, outs, field, target)
   if type(f) == "function" then
     local args = arguments(f, 0, first, field, function()
       return target(self.terms[1], outs[1])
-    end)
+    end, self.terms[1].target)
     return f(table.unpack(args, 1, args.n))
   end
   for _, term in ipairs(self.terms) do
