@@ -183,9 +183,11 @@ TEST(canned_queries_run) {
     n_query++;
   }
   CHECK(n_query >= 6);
-  neap_sql_value blob = {.name = ":blob", .type = NEAP_SQL_TEXT, .text = "b", .n_text = 1};
+  const neap_sql_value asked[] = {
+    {.name = ":blob", .type = NEAP_SQL_TEXT, .text = "b", .n_text = 1},
+    {.name = ":plan", .type = NEAP_SQL_INTEGER, .integer = 1}};
   char answer[512] = "";
-  CHECK_OK(neap_db_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 1, &blob,
+  CHECK_OK(neap_db_query(store, neap_embedded_find("db/queries/who_shares.sql", NULL), 2, asked,
                          take_text, answer, &error));
   CHECK(strcmp(answer, "tiny") == 0);
   neap_db_close(store);

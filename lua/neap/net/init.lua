@@ -294,9 +294,7 @@ end
 --- net:scope(name, f, ...) -> f's results: names written in f get "name/" in front. Without f:
 -- `local _ <close> = net:scope "a"`.
 function Net:scope(name, f, ...)
-  if type(name) ~= "string" or name == "" then
-    fail("net:scope expects a name, got a " .. type(name))
-  end
+  naming.check_scope("net:scope", name)
   if f ~= nil and type(f) ~= "function" then
     fail("net:scope expects a function, got a " .. type(f))
   end

@@ -207,6 +207,17 @@ function M.written_param(net, name)
   return scope .. "/" .. name
 end
 
+--- Raises for what can't name a scope: names within begin with it.
+function M.check_scope(who, name)
+  if type(name) ~= "string" or name == "" then
+    fail(("%s expects a name, got %s"):format(who, name == "" and "an empty one"
+      or "a " .. type(name)))
+  end
+  if name:find("\0", 1, true) then
+    fail(("%s expects a name without zero bytes, got %q"):format(who, name))
+  end
+end
+
 --- Whether a name means something in the net or around it.
 function M.is_known(net, name)
   while net do

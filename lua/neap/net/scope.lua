@@ -251,9 +251,7 @@ local variable_options = record.declare("net:variable_scope", { call = "(name, {
 
 --- net:variable_scope(name, { .. }, f, ...) -> f's results: see the record.
 function Net:variable_scope(name, given, f, ...)
-  if type(name) ~= "string" or name == "" then
-    fail("net:variable_scope expects a name, got a " .. type(name))
-  end
+  naming.check_scope("net:variable_scope", name)
   if type(given) == "function" then fail("net:variable_scope expects (name, { reuse = .. }, f)") end
   if f ~= nil and type(f) ~= "function" then
     fail("net:variable_scope expects a function, got a " .. type(f))
