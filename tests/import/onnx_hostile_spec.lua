@@ -153,6 +153,56 @@ describe("a hostile ONNX file", function()
       "0 parts for 2 outputs")
   end)
 
+  it("is refused for lists longer than there is room for", function()
+    local function one(op, x, second, attrs, more)
+      local ints = { 1 << 40, 1 << 40 }
+      return kit.model({ inputs = { kit.value("x", x) }, outputs = { kit.value("y") },
+        tensors = { kit.tensor { name = "big", elem = 7, dims = { 2 }, ints = ints },
+          kit.tensor { name = "block", elem = 7, dims = { 2 }, ints = { 1, 1 } },
+          kit.tensor { name = "sizes", elem = 7, dims = { 4 }, ints = { 1, 1, 1, 100000000 } },
+          kit.tensor { name = "step", elem = 7, dims = {}, ints = { more or 1 } },
+          kit.tensor { name = "length", elem = 7, dims = {}, ints = { 10000000 } } },
+        nodes = { kit.node(op, { "x", table.unpack(second) }, { "y" }, attrs, "it") } }, 20)
+    end
+    refused(one("Col2Im", { 1, 1, 1 }, { "big", "block" }), 'node "it" %(Col2Im%): .* elements are')
+    refused(one("Resize", { 1, 1, 1, 2 }, { "", "", "sizes" }, { mode = "linear" }),
+      'node "it" %(Resize%): .*a dimension of 100000000')
+    local signal = { 1, 20000000, 1 }
+    refused(one("STFT", signal, { "step", "", "length" }), 'node "it" %(STFT%): .* elements are')
+    refused(one("STFT", signal, { "step", "", "length" }, nil, -1), "10000000, %-1 apart")
+    refused(one("DFT", signal, {}), 'node "it" %(DFT%): .* elements are')
+  end)
+
+  it("is refused for lists of a wrong length, and steps of 0", function()
+    local function one(op, inputs, attrs, x, version)
+      local function ints(name, list)
+        return kit.tensor { name = name, elem = 7, dims = { #list }, ints = list }
+      end
+      return kit.model({ inputs = { kit.value("x", x or { 1, 1, 4, 4 }) },
+        outputs = { kit.value "y" },
+        tensors = { ints("i1", { 0 }), ints("i2", { 1, 1 }), kit.tensor { name = "s",
+          dims = { 2, 2 }, floats = { 1, 2, 3, 4 } },
+          kit.tensor { name = "w", dims = { 1, 1, 1, 1 }, floats = { 1 } },
+          kit.tensor { name = "q", elem = 3, dims = { 2, 8 }, raw = ("a"):rep(16) } },
+        nodes = { kit.node(op, inputs, { "y" }, attrs, "it") } }, version or 21)
+    end
+    refused(one("Transpose", { "x" }, { perm = { 0, 1, 2 } }), "perm has 3 axes, x has 4")
+    refused(one("Transpose", { "x" }, { perm = { 0, 0, 1, 2 } }), "axis 0 is named twice")
+    refused(one("Slice", { "x", "i1", "i2" }), "1 starts, 2 ends, 1 axes")
+    refused(one("Slice", { "x", "i2", "i2", "i1" }), "2 starts, 2 ends, 1 axes")
+    refused(one("Slice", { "x", "i1" }), 'node "it" %(Slice%): there are no ends')
+    refused(one("Slice", { "x" }, nil, nil, 9), 'node "it" %(Slice%): there are no starts')
+    refused(one("DequantizeLinear", { "q", "s" }, { block_size = 2 }),
+      "blocks of 2 has scales and zero points of %(2,4%), got %(2,2%)")
+    for _, name in ipairs { "strides", "dilations" } do
+      refused(one("MaxPool", { "x" }, { kernel_shape = { 2, 2 }, auto_pad = "SAME_UPPER",
+        [name] = { 0, 1 } }), name .. ": 0, at least 1")
+      refused(one("Conv", { "x", "w" }, { [name] = { 1 } }), name .. ": 1 numbers, expected 2")
+      refused(one("ConvTranspose", { "x", "w" }, { [name] = { 1, 0 } }), name .. ": 0, at least 1")
+    end
+    refused(one("Einsum", { "x" }), '"equation" is missing')
+  end)
+
   it("is refused for functions that call each other", function()
     local body = kit.message { { 1, "F" }, { 4, "a" }, { 5, "b" }, { 10, "own" },
       { 7, kit.message { { 1, "a" }, { 2, "b" }, { 4, "F" }, { 7, "own" } } } }

@@ -121,6 +121,33 @@ describe("an ONNX file", function()
     end
   end)
 
+  it("has exact remainders, and steps of any size", function()
+    local inf, nan = math.huge, 0 / 0
+    local cases = { { 5, inf, 5 }, { -5, inf, -5 }, { 5, -inf, 5 }, { inf, 2, nan },
+      { 1e30, 3, math.fmod(string.unpack("f", string.pack("f", 1e30)), 3) }, { -7.5, 2, -1.5 },
+      { 7.5, -2, 1.5 }, { 1, 0, nan } }
+    local a, b = {}, {}
+    for i, c in ipairs(cases) do a[i], b[i] = c[1], c[2] end
+    local f = assert(import(kit.model { inputs = { kit.value("a", { #a }), kit.value("b", { #a }) },
+      outputs = { kit.value("y", { #a }) },
+      nodes = { kit.node("Mod", { "a", "b" }, { "y" }, { fmod = 1 }) } }))
+    local got = f { a = neap.tensor(a), b = neap.tensor(b) }:totable()
+    for i, c in ipairs(cases) do
+      assert.is_true(got[i] == c[3] or c[3] ~= c[3] and got[i] ~= got[i], i .. ": " .. got[i])
+    end
+    for step, want in pairs { [math.maxinteger] = { 2 }, [math.mininteger] = { 2 }, [2] = { 2, 4 },
+      [-1] = { 2, 1 } } do
+      local function one(name, i)
+        return kit.tensor { name = name, elem = 7, dims = { 1 }, ints = { i } }
+      end
+      f = assert(import(kit.model { inputs = { kit.value("x", { 4 }) }, outputs = { kit.value "y" },
+        tensors = { one("from", 1), one("axis", 0), one("step", step),
+          one("to", step > 0 and math.maxinteger or math.mininteger) },
+        nodes = { kit.node("Slice", { "x", "from", "to", "axis", "step" }, { "y" }) } }))
+      assert.same(want, f(neap.tensor { 1, 2, 3, 4 }):totable())
+    end
+  end)
+
   it("has values in the order of their first appearance, where it asks for that", function()
     local f = assert(import(kit.model({
       tensors = { kit.tensor { name = "t", elem = 7, dims = { 5 }, ints = { 3, 1, 2, 1, 3 } } },

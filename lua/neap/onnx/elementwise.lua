@@ -56,11 +56,12 @@ local function quotient(a, b)
   return F.Add { q, kit.cast(F.LogicalAnd { rest, negative }, q.dtype) }
 end
 
---- The remainder with the sign of a.
+--- The remainder with the sign of a. Of floats that are not below 0 it is Mod's, which is exact
+-- however large the quotient is.
 local function fmod(a, b)
   if kit.is_float(a) then
-    local q = F.Trunc(F.Div { a, b })
-    return F.Sub { a, F.Mul { q, b } }
+    local rest = F.Mod { F.Abs(a), F.Abs(b) }
+    return F.Where { F.Lt { a, kit.number(0, a.dtype) }, F.Neg(rest), rest }
   end
   return F.Sub { a, F.Mul { quotient(a, b), b } }
 end
@@ -186,7 +187,9 @@ return function(op)
   function op.ThresholdedRelu(n, x)
     return F.Threshold(x, { threshold = n:float("alpha", 1), value = 0 })
   end
-  function op.Gelu(n, x) return F.Gelu(x, { approximate = n:word("approximate", "none tanh", "none") }) end
+  function op.Gelu(n, x)
+    return F.Gelu(x, { approximate = n:word("approximate", "none tanh", "none") })
+  end
   function op.Swish(n, x)
     local alpha = n:float("alpha", 1)
     if alpha == 1 then return F.Silu(x) end

@@ -180,7 +180,8 @@ return function(op)
       if not kit.is_float(x) then ins[i], dtype = kit.cast(x, "f64"), x.dtype end
     end
     ins.n = nil
-    local y = F.Einsum(ins, { equation = (n:text "equation":gsub("%s", "")) })
+    local equation = n:text "equation" or n:fail "attribute \"equation\" is missing"
+    local y = F.Einsum(ins, { equation = (equation:gsub("%s", "")) })
     return dtype and kit.cast(y, dtype) or y
   end
 

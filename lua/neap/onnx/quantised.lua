@@ -12,6 +12,12 @@ local function beside(n, x, v, axis, block)
   if #v.shape == 0 or kit.product(v.shape) == 1 then return kit.reshape(v, {}) end
   if block > 0 then
     local d = n:axis(axis, #x.shape)
+    local want = kit.copy(x.shape)
+    want[d] = -(-want[d] // block)
+    if table.concat(v.shape, ",") ~= table.concat(want, ",") then
+      n:fail("x (%s) in blocks of %d has scales and zero points of (%s), got (%s)",
+        table.concat(x.shape, ","), block, table.concat(want, ","), table.concat(v.shape, ","))
+    end
     return kit.part(F.RepeatInterleave(v, { repeats = block, axis = d }), d, 1, x.shape[d])
   end
   local shape = kit.fill(#x.shape, 1)

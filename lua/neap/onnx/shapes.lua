@@ -69,6 +69,8 @@ local function range_of(start, stop, step, size)
     if i < 0 then i = i + size end
     return math.max(low, math.min(i, high))
   end
+  -- A step beyond the size reaches no second position, and is as far as counting goes.
+  step = math.max(-size - 1, math.min(step, size + 1))
   local first, count
   if step > 0 then
     first = within(start, 0, size)
@@ -77,7 +79,7 @@ local function range_of(start, stop, step, size)
     first = within(start, -1, size - 1)
     count = math.max((first - within(stop, -1, size - 1) - step - 1) // -step, 0)
   end
-  return first, count
+  return first, count, step
 end
 
 --- Up to opset 9 ranges are attributes, then inputs.
@@ -88,8 +90,14 @@ local function ranges(n, rank)
   else
     starts, ends, axes, steps = n:list(2), n:list(3), n:list(4), n:list(5)
   end
+  if not starts or not ends then n:fail("there are no %s", starts and "ends" or "starts") end
   axes = axes and n:axes(axes, rank) or kit.count(#starts)
-  return starts, ends, axes, steps or kit.fill(#starts, 1)
+  steps = steps or kit.fill(#starts, 1)
+  if #ends ~= #starts or #axes ~= #starts or #steps ~= #starts or #starts > rank then
+    n:fail("%d starts, %d ends, %d axes and %d steps, x has %d dimensions", #starts, #ends, #axes,
+      #steps, rank)
+  end
+  return starts, ends, axes, steps
 end
 
 local function slice(n, x)
@@ -98,13 +106,13 @@ local function slice(n, x)
   for i, d in ipairs(axes) do
     if steps[i] == 0 then n:fail "a step of 0" end
     local size = x.shape[d]
-    local first, count = range_of(starts[i], ends[i], steps[i], size)
+    local first, count, step = range_of(starts[i], ends[i], steps[i], size)
     local at = #attrs.axes + 1
     if count == 0 then
       attrs.starts[at], attrs.ends[at], attrs.steps[at] = 1, 0, 1
     else
-      attrs.starts[at], attrs.ends[at] = first + 1, first + (count - 1) * steps[i] + 1
-      attrs.steps[at] = steps[i]
+      attrs.starts[at], attrs.ends[at] = first + 1, first + (count - 1) * step + 1
+      attrs.steps[at] = step
     end
     attrs.axes[at] = d
   end
@@ -197,9 +205,10 @@ return function(op)
   end
 
   function op.Transpose(n, x)
-    local perm, order = n:ints "perm", {}
-    for i = 1, #x.shape do order[i] = perm and n:axis(perm[i], #x.shape) or #x.shape + 1 - i end
-    return kit.permute(x, order)
+    local perm, rank, order = n:ints "perm", #x.shape, {}
+    if perm and #perm ~= rank then n:fail("perm has %d axes, x has %d", #perm, rank) end
+    for i = 1, rank do order[i] = rank + 1 - i end
+    return kit.permute(x, perm and n:axes(perm, rank) or order)
   end
 
   -- ---- parts ------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ local function waves(n, m, dtype)
 end
 
 --- x (.., n, 1 or 2) with n or half of it transformed, as (.., m, 2).
-local function transform(x, inverse, m)
+local function transform(node, x, inverse, m)
   local rank = #x.shape
   local n = x.shape[rank - 1]
+  node:check_room({ n, m }, true)
   local c, s = waves(n, m, x.dtype)
   local function column(i) return F.Squeeze(kit.part(x, rank, i, 1), { axes = { -1 } }) end
   local function times(a, w) return F.MatMul { a, w } end
@@ -74,11 +75,11 @@ local function dft(n, x)
     -- Real numbers from half a spectrum.
     local length = n:given(2) and n:scalar(2) or 2 * (x.shape[rank - 1] - 1)
     x = whole_spectrum(of_length(x, rank - 1, length // 2 + 1), length)
-    y = kit.part(transform(x, true, length), rank, 1, 1)
+    y = kit.part(transform(n, x, true, length), rank, 1, 1)
   else
     local length = n:given(2) and n:scalar(2) or x.shape[rank - 1]
     x = of_length(x, rank - 1, length)
-    y = transform(x, inverse, half and length // 2 + 1 or length)
+    y = transform(n, x, inverse, half and length // 2 + 1 or length)
   end
   local back = {}
   for i, at in ipairs(order) do back[at] = i end
@@ -88,14 +89,18 @@ end
 --- Frames of the signal, a step apart, each weighed by the window and transformed.
 local function stft(n, x)
   local step, window = n:scalar(2), n:x(3)
-  local length = n:given(4) and n:scalar(4) or window.shape[1]
+  local length = n:given(4) and n:scalar(4) or window and window.shape[1]
   local samples = x.shape[2]
-  local channels = #x.shape == 3 and x.shape[3] or 1
-  local count, places = (samples - length) // step + 1, {}
-  for f = 0, count - 1 do
-    for i = 0, length - 1 do places[#places + 1] = f * step + i end
+  if not samples or not length or length < 1 or length > samples or step < 1 then
+    n:fail("frames of %s, %s apart, x is (%s)", length, step, table.concat(x.shape, ","))
   end
-  local at = kit.reshape(core.tensor(places, "i64"), { count, length })
+  local channels = #x.shape == 3 and x.shape[3] or 1
+  local count = (samples - length) // step + 1
+  n:check_room({ count, length }, true)
+  local function range(size, by)
+    return F.Mul { core.eager("Range", {}, { stop = size, dtype = "i64" }), kit.number(by, "i64") }
+  end
+  local at = F.Add { kit.unsqueeze(range(count, step), { 2 }), range(length, 1) }
   local signal = kit.reshape(x, { x.shape[1], samples, channels })
   local frames = F.Gather({ signal, at }, { axis = 2 })
   if window then
@@ -105,7 +110,7 @@ local function stft(n, x)
     end
     frames = F.Mul { frames, kit.reshape(kit.cast(window, x.dtype), { length, 1 }) }
   end
-  return transform(frames, false, n:flag("onesided", true) and length // 2 + 1 or length)
+  return transform(n, frames, false, n:flag("onesided", true) and length // 2 + 1 or length)
 end
 
 --- a0 - a1 cos(2 pi i / N) + a2 cos(4 pi i / N), N the size, or one less where it is symmetric.

@@ -7,6 +7,20 @@ local F = kit.F
 
 -- ---- windows ------------------------------------------------------------------------------------
 
+--- The list, as it must be: so many numbers, each of them at least `least`.
+local function checked(n, name, list, count, least)
+  if #list ~= count then n:fail("%s: %d numbers, expected %d", name, #list, count) end
+  for _, i in ipairs(list) do
+    if least and i < least then n:fail("%s: %d, at least %d is expected", name, i, least) end
+  end
+  return list
+end
+
+--- The same of an attribute, a copy; `missing` for each where it is left out.
+local function numbers(n, name, count, missing, least)
+  return checked(n, name, kit.copy(n:ints(name, kit.fill(count, missing))), count, least)
+end
+
 --- Pads that make `ceil(n / stride)` positions: begins, then ends; the odd one where the name says.
 local function same_pads(sizes, w, upper)
   local begins, ends = {}, {}
@@ -29,20 +43,16 @@ local function window(n, x, kernel)
   local rank = #x.shape - 2
   local w = { kernel = n:ints "kernel_shape" or kernel }
   if not w.kernel then n:fail "attribute \"kernel_shape\" is missing" end
-  w.stride = n:ints("strides", kit.fill(rank, 1))
-  w.dilation = n:ints("dilations", kit.fill(rank, 1))
+  checked(n, "kernel_shape", w.kernel, rank, 1)
+  w.stride = numbers(n, "strides", rank, 1, 1)
+  w.dilation = numbers(n, "dilations", rank, 1, 1)
   local auto = auto_pad(n)
   if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
     w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
   elseif auto == "VALID" then
     w.pad = kit.fill(2 * rank, 0)
   else
-    w.pad = n:ints("pads", kit.fill(2 * rank, 0))
-  end
-  for name, list in pairs(w) do
-    if #list ~= (name == "pad" and 2 * rank or rank) then
-      n:fail("%s has %d numbers, x has %d spatial dimensions", name, #list, rank)
-    end
+    w.pad = numbers(n, "pads", 2 * rank, 0)
   end
   return w
 end
@@ -58,12 +68,13 @@ end
 --- Where pads are found from the output's shape, SAME_UPPER alone puts the odd one behind.
 local function conv_transpose(n, x, w, b)
   local rank, auto = #x.shape - 2, auto_pad(n)
-  local kernel = n:ints("kernel_shape", spatial(w.shape))
-  local stride = n:ints("strides", kit.fill(rank, 1))
-  local dilation = n:ints("dilations", kit.fill(rank, 1))
-  local more = n:ints("output_padding", kit.fill(rank, 0))
-  local pads, shape = n:ints("pads", kit.fill(2 * rank, 0)), n:ints "output_shape"
+  local kernel = checked(n, "kernel_shape", n:ints("kernel_shape", spatial(w.shape)), rank, 1)
+  local stride = numbers(n, "strides", rank, 1, 1)
+  local dilation = numbers(n, "dilations", rank, 1, 1)
+  local more = numbers(n, "output_padding", rank, 0, 0)
+  local pads, shape = numbers(n, "pads", 2 * rank, 0), n:ints "output_shape"
   if shape and #shape == rank + 2 then shape = spatial(shape) end
+  if shape then checked(n, "output_shape", shape, rank, 0) end
   local same = auto == "SAME_UPPER" or auto == "SAME_LOWER"
   if auto == "VALID" then pads = kit.fill(2 * rank, 0) end
   -- What the pads take away; below 0 they add zeros, which output_padding says.
@@ -214,7 +225,8 @@ local function resize(n, x)
   local mode = n:word("mode", modes, "nearest")
   -- Before opset 11 positions are those of a corner, and the nearest is the one below.
   local old = n.version < 11
-  local at = n:word("coordinate_transformation_mode", coordinates, old and "asymmetric" or "half_pixel")
+  local at = n:word("coordinate_transformation_mode", coordinates,
+    old and "asymmetric" or "half_pixel")
   local o = { mode = mode, cubic_a = n:float("cubic_coeff_a", -0.75),
     rounding = n:word("nearest_mode", roundings, old and "floor" or "round_prefer_floor"),
     exclude_outside = n:flag "exclude_outside", antialias = n:flag "antialias" }
@@ -431,25 +443,31 @@ end
 local function col2im(n, x)
   local image, block = n:list(2), n:list(3)
   local rank = #image
-  local dilation = n:ints("dilations", kit.fill(rank, 1))
-  local stride = n:ints("strides", kit.fill(rank, 1))
-  local pads = n:ints("pads", kit.fill(2 * rank, 0))
-  local padded, count = {}, {}
+  checked(n, "the block's shape", block, rank, 1)
+  local dilation = numbers(n, "dilations", rank, 1, 1)
+  local stride = numbers(n, "strides", rank, 1, 1)
+  local pads = numbers(n, "pads", 2 * rank, 0)
+  local padded, count, columns, size = {}, {}, 1.0, 1.0
   for d = 1, rank do
     padded[d] = image[d] + pads[d] + pads[d + rank]
     count[d] = (padded[d] - dilation[d] * (block[d] - 1) - 1) // stride[d] + 1
+    columns, size = columns * math.max(count[d], 0), size * block[d]
+  end
+  n:check_room(padded, true)
+  if #x.shape ~= 3 or x.shape[3] ~= columns or x.shape[2] % size ~= 0 then
+    n:fail("x is (%s), an image of (%s) has %.15g blocks of %.15g", table.concat(x.shape, ","),
+      table.concat(image, ","), columns, size)
   end
   --- Flat places of all combinations of `size` steps in each dimension.
-  local function combinations(size, step)
-    local places = { 0 }
+  local function combinations(sizes, step)
+    local places = core.zeros { 1, dtype = "i64" }
     for d = 1, rank do
-      local next_places = {}
-      for _, p in ipairs(places) do
-        for i = 0, size[d] - 1 do next_places[#next_places + 1] = p * padded[d] + i * step[d] end
-      end
-      places = next_places
+      local along_d = F.Mul { core.eager("Range", {}, { stop = sizes[d], dtype = "i64" }),
+        kit.number(step[d], "i64") }
+      local before = F.Mul { places, kit.number(padded[d], "i64") }
+      places = kit.reshape(F.Add { kit.unsqueeze(before, { 2 }), along_d }, { -1 })
     end
-    return core.tensor(places, "i64")
+    return places
   end
   local elements, blocks = combinations(block, dilation), combinations(count, stride)
   local at = F.Add { kit.unsqueeze(elements, { 2 }), blocks }

@@ -58,11 +58,16 @@ function kit.zeros(x, sizes)
   return (core.eager("Constant", {}, attrs))
 end
 
+--- Raises for a dimension that is too long to be listed position by position.
+function kit.check_listed(name, n)
+  if n ~= n or n > kit.MOST_LISTED then
+    fail(("%s: a dimension of %.15g; at most %d"):format(name, n, kit.MOST_LISTED))
+  end
+end
+
 --- f(0), f(1) .. f(n - 1) as a tensor beside x.
 function kit.list(name, x, n, dtype, f)
-  if n > kit.MOST_LISTED then
-    fail(("%s: a dimension of %d; at most %d"):format(name, n, kit.MOST_LISTED))
-  end
+  kit.check_listed(name, n)
   local values = {}
   for i = 0, n - 1 do values[i + 1] = f(i) end
   local t = core.tensor(values, dtype)

@@ -64,6 +64,7 @@ local kernel = {
 
 --- The positions that make each of m new ones, tap by tap, and their weights: two lists of lists.
 local function taps_of(o, n, m, s, at)
+  kit.check_listed("Resize", m)
   local reach, weigh = table.unpack(kernel[o.mode])
   -- Of what shrinks, with antialias, the kernel gets as much wider.
   local wide = o.antialias and math.max(s, 1) or 1
