@@ -84,6 +84,75 @@ describe("MultiheadAttention", function()
     end
   end)
 
+  it("gives a query that sees no key the output's bias, by either way",
+    function()
+      local bias_alone = { filled({ 2, 5, 8 }, 1) * 0, neap.tensor({ 0, 5 }, "i64") }
+      local inf = math.huge
+      local rest = neap.zeros(5, 5)
+      rest[{ {}, 1 }] = -inf
+      for _, rate in ipairs { 0, 0.5 } do
+        for _, causal in ipairs { false, true } do
+          local m = fill(nn.MultiheadAttention { 8, 2, dropout = rate, causal = causal })
+          m.drop.rate = 0
+          local bias = bias_alone[1] + m:param("out_proj.bias").data
+          local function is_blind(y, what) assert_close(bias, y, what .. ", dropout " .. rate) end
+          is_blind(m(x, x, x, neap.zeros(5, 5):gt(0)), "bool")
+          is_blind(m(x, x, x, neap.zeros(5, 5) - inf), "numbers")
+          local y = m(x, x, x, nil, bias_alone[2])
+          is_blind(y:narrow(1, 1, 1):expand(2, 5, 8), "lengths")
+          assert_close(m(x):narrow(1, 2, 1), y:narrow(1, 2, 1), "its neighbour")
+          -- The mask hides the first key, and the length all others.
+          y = m(x, x, x, rest, neap.tensor({ 1, 1 }, "i64"))
+          is_blind(y, "numbers and lengths")
+          y = m(x, memory, memory, neap.zeros(5, 4):gt(0))
+          is_blind(y, "a memory")
+        end
+      end
+    end)
+
+  it("gives hidden keys no gradient, by either way", function()
+    local other = memory:clone()
+    other[{ {}, { 2, 4 } }] = 7 -- all but the first
+    local mask = neap.zeros(5, 4)
+    mask[{ {}, { 2, 4 } }] = -math.huge
+    for _, rate in ipairs { 0, 0.5 } do
+      --- The gradient of the projections' weights, of a new module.
+      local function gradient(keys, ...)
+        local m = fill(nn.MultiheadAttention { 8, 2, dropout = rate })
+        m.drop.rate = 0
+        m:backward(x, keys, keys, ..., filled({ 2, 5, 8 }, 4))
+        return m:param("in_proj_weight").grad
+      end
+      local want = gradient(memory, mask)
+      assert.is_true(want:abs():sum():item() > 0)
+      assert_close(want, gradient(other, mask), "numbers")
+      assert_close(want, gradient(other, mask:eq(0)), "bool")
+      assert.are.equal(0, gradient(memory, mask:gt(0)):abs():sum():item())
+      assert.are.equal(0, gradient(memory, mask - math.huge):abs():sum():item())
+    end
+  end)
+
+  it("refuses lengths that are no integers, not one a sequence, or out of range, as nn.GRU does",
+    function()
+      local layers = { nn.GRU { 8, 8 }, nn.MultiheadAttention { 8, 2 },
+        nn.MultiheadAttention { 8, 2, dropout = 0.5 }, nn.TransformerEncoderLayer { 8, 2 },
+        nn.TransformerDecoderLayer { 8, 2 } }
+      for i, m in ipairs(layers) do
+        local function with(lengths)
+          if i == 1 then return m(x, lengths) end
+          if i <= 3 then return m(x, x, x, nil, lengths) end
+          if i == 4 then return m(x, nil, lengths) end
+          return m(x, memory, nil, nil, nil, lengths)
+        end
+        with(neap.tensor({ 3, 4 }, "i64"))
+        raises("lengths", with, neap.tensor({ 3 }, "i64"))
+        raises("lengths", with, neap.tensor({ 3, 4, 4 }, "i64"))
+        raises("lengths", with, neap.tensor({ 3, 4 }, "f32"))
+        raises("length -1 of sequence 2 is out of range", with, neap.tensor({ 3, -1 }, "i64"))
+        raises("length 6 of sequence 1 is out of range", with, neap.tensor({ 6, 1 }, "i64"))
+      end
+    end)
+
   it("has gradients of all its parameters, as differences say", function()
     local m = fill(nn.MultiheadAttention { 4, 2, key_width = 3, causal = true, rotary = true })
     local q, k = filled({ 2, 3, 4 }, 5), filled({ 2, 3, 3 }, 9)
@@ -168,6 +237,11 @@ describe("a transformer", function()
       end
       assert_close(want, d(x, memory), "decoder")
     end
+  end)
+
+  it("that decodes refuses to go without a memory", function()
+    raises("without a memory", nn.TransformerDecoderLayer { 8, 2 }, x)
+    raises("without a memory", nn.TransformerDecoder { 8, 2, layers = 2 }, x)
   end)
 
   it("gives a sequence the same, however it is padded", function()

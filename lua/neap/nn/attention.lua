@@ -70,19 +70,30 @@ attention.RotaryEmbedding = class { "RotaryEmbedding", name = "positions",
 
 -- ---- attention ----------------------------------------------------------------------------------
 
---- What a query sees by lengths (N) of n_key keys: (N,1,1,n_key).
-local function seen_by(lengths, n_key)
-  local places = kit.range(lengths, n_key, lengths.dtype)
-  return places:reshape(1, 1, 1, n_key):lt(lengths:reshape(-1, 1, 1, 1))
+-- INVARIANT: a key is hidden from a query where its score is -infinity, and a query that sees no
+-- key gets 0, with dropout and without: so the op Attention has it. Hidden keys get no gradient.
+
+--- What a query sees of keys k (N,S,..) by lengths (N): (N,1,1,S). The op refuses lengths that are
+-- no integers, not one for each sequence, or out of [0,S].
+local function seen_by(lengths, k)
+  local steps = k:narrow(3, 1, 1):transpose(1, 2)
+  local seen = op.apply("SequenceMask", { steps, lengths }, {})
+  return seen:transpose(1, 2):reshape(k.shape[1], 1, 1, k.shape[2])
 end
 
 --- A mask and what lengths allow, as one.
-local function masked(mask, lengths, n_key)
+local function masked(mask, lengths, k)
   if not lengths then return mask end
-  local seen = seen_by(lengths, n_key)
+  local seen = seen_by(lengths, k)
   if not mask then return seen end
   if mask.dtype == "bool" then return op.apply("LogicalAnd", { mask, seen }) end
-  return kit.where(seen, mask, -1e30)
+  return kit.where(seen, mask, -math.huge)
+end
+
+--- The softmax of scores (B,H,T,S) over the keys that are not hidden; 0 where all are.
+local function shares_of(scores)
+  local is_blind = scores:max { axes = { 4 }, keepdim = true }:eq(-math.huge)
+  return kit.where(is_blind, 0, kit.where(is_blind, 0, scores):softmax())
 end
 
 --- Attention with dropout among the probabilities, which the op keeps to itself: q (B,T,H,D), k and
@@ -95,25 +106,24 @@ local function with_dropout(self, q, k, v, mask)
     return op.apply("Permute", { x }, { axes = { 1, 3, 2, 4 } }):reshape(n, H, length, D)
   end
   local scores = in_heads(q, T):matmul(in_heads(k, S):transpose(3, 4)) * (1 / math.sqrt(D))
+  if mask and mask.dtype ~= "bool" then
+    scores = scores + mask
+  elseif mask then
+    scores = kit.where(mask, scores, -math.huge)
+  end
   if self.causal then
     local later = kit.range(q, T, "i64"):reshape(T, 1):lt(kit.range(q, S, "i64"):reshape(1, S))
-    scores = scores:masked_fill(later, { value = -1e30 })
+    scores = scores:masked_fill(later, { value = -math.huge })
   end
-  if mask and mask.dtype == "bool" then
-    scores = kit.where(mask, scores, -1e30)
-  elseif mask then
-    scores = scores + mask
-  end
-  local p = self.drop(scores:softmax())
-  local y = p:matmul(in_heads(v, S))
+  local y = self.drop(shares_of(scores)):matmul(in_heads(v, S))
   return op.apply("Permute", { y }, { axes = { 1, 3, 2, 4 } }):reshape(n, T, H * D)
 end
 
 attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
   options = { doc = [[Multi-head attention of queries q (N,T,C) to keys and values (N,S,..): q
       alone, (q, memory) or (q, k, v), then a mask, which broadcasts to (N,heads,T,S), bool, true =
-      sees, or numbers that are added to the scores, then lengths (N) of the keys. Gives (N,T,C).
-      Parameters as in PyTorch.]],
+      sees, or numbers that are added to the scores, then lengths (N) of the keys, integers. A query
+      that sees no key gets 0 and the output's bias. Gives (N,T,C). Parameters as in PyTorch.]],
     positions = { "width", "heads" },
     { "width", "integer", min = 1, required = true, doc = "C, which heads divides" },
     { "heads", "integer", 1, min = 1, doc = "heads, each of width / heads" },
@@ -164,7 +174,7 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
     local is_self = k == nil
     k = k or q
     v = v or k
-    mask = masked(mask, lengths, k.shape[2])
+    mask = masked(mask, lengths, k)
     local drops = self.rate > 0 and self.training
     local is_whole = self.is_packed and self.key_heads == self.heads
     if is_self and is_whole and not drops and not self.rotary then
@@ -280,6 +290,10 @@ attention.TransformerDecoderLayer = class { "TransformerDecoderLayer", name = "l
     init_layer(self, o, 3)
   end,
   forward = function(self, x, memory, mask, memory_mask, lengths, memory_lengths)
+    if memory == nil then
+      fail("nn.TransformerDecoderLayer expects (x, memory, ..), got x without a memory; a layer \z
+        of x alone is nn.TransformerEncoderLayer { .., causal = true }")
+    end
     x = add_part(self, 1, x, function(h) return self.self_attn(h, nil, nil, mask, lengths) end)
     x = add_part(self, 2, x, function(h)
       return self.multihead_attn(h, memory, memory, memory_mask, memory_lengths)
