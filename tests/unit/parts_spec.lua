@@ -77,6 +77,52 @@ describe("a data set", function()
     end
   end)
 
+  it("has parts within one row of their share, however few rows a label has", function()
+    for _, n_label in ipairs { 1, 2, 7, 30, 60 } do
+      for _, shares in ipairs { { 0.8, 0.2 }, { 0.5, 0.3, 0.2 }, { 0.9, 0.05, 0.05 }, { 0.34, 0.1 },
+        { 1 } } do
+        local label = neap.arange(0, n):to("i64"):apply_(function(i) return i % n_label end)
+        local set = data.tensors { x = x, y = label, batch = 7 }
+        local seen = {}
+        for i, part in ipairs { set:split(shares, { stratify = "y" }) } do
+          local rows, of_label = rows_of(part), {}
+          assert.is_true(math.abs(#rows - shares[i] * n) < 1)
+          for _, row in ipairs(rows) do
+            assert.is_nil(seen[row])
+            seen[row] = true
+            of_label[row % n_label] = (of_label[row % n_label] or 0) + 1
+          end
+          for _, count in pairs(of_label) do
+            assert.is_true(math.abs(count - shares[i] * n / n_label) < 2)
+          end
+        end
+      end
+    end
+  end)
+
+  it("mixes the labels of a part, and leaves none always without", function()
+    local label = neap.arange(0, n):to("i64"):apply_(function(i) return i // 2 end)
+    local set, seen, n_seen = data.tensors { x = x, y = label, batch = n }, {}, 0
+    for seed = 1, 20 do
+      local _, small = set:split({ 0.8, 0.2 }, { stratify = "y", seed = seed })
+      local rows = rows_of(small)
+      local sorted = table.move(rows, 1, #rows, 1, {})
+      table.sort(sorted)
+      assert.are_not.same(sorted, rows)
+      for _, row in ipairs(rows) do
+        if not seen[row // 2] then n_seen = n_seen + 1 end
+        seen[row // 2] = true
+      end
+    end
+    assert.are.equal(30, n_seen)
+  end)
+
+  it("refuses a part without rows, and weights whose sum is no number", function()
+    local few = data.tensors { x = neap.arange(0, 3), batch = 1 }
+    raises({ "part 2 would be empty", "0.1 of 3 rows" }, few.split, few, { 0.9, 0.1 })
+    raises("sum of the weights", few.weighted, few, { 1e308, 1e308, 1e308 })
+  end)
+
   it("refuses shares, fields and weights that are none", function()
     local set = kinds.tensors()
     raises("add up to 1 at most", set.split, set, { 0.8, 0.4 })

@@ -51,6 +51,31 @@ local function groups_of(self, name)
   return list
 end
 
+--- A list in an order of a seed, one of many by k.
+local function drawn_order(list, seed, k)
+  return set.order({ rows = list, shuffle = true, seed = seed }, k)
+end
+
+--- Deals rows to parts one by one: of the parts that lag behind their share enough to take this
+-- row, to the one that must take one soonest. INVARIANT: after each row every part has less than
+-- one row more or fewer than its share of the rows so far (Tijdeman, The chairman assignment
+-- problem, Discrete Mathematics, 1980); so no label's remainder is lost, the next label has it.
+-- @param shares number[] that add up to 1
+local function dealt(rows, shares)
+  local parts, least = {}, #shares > 1 and 1 / (2 * #shares - 2) or 0
+  for i = 1, #shares do parts[i] = {} end
+  for k, row in ipairs(rows) do
+    local best, soonest
+    for i, share in ipairs(shares) do
+      local lag = share * k - #parts[i]
+      local due = (1 - least - lag) / share
+      if lag >= least - 1e-6 and (best == nil or due < soonest) then best, soonest = i, due end
+    end
+    table.insert(parts[best], row)
+  end
+  return parts
+end
+
 local split_options = record.declare("data:split", { call = "({ 0.8, 0.2 }, {})",
   doc = [[d:split({ 0.8, 0.2 }, { .. }) -> as many sets as there are shares, whose rows are drawn by
     a seed: no row is in two of them.]],
@@ -73,20 +98,24 @@ function Data:split(shares, given)
   if sum == 0 or sum > 1 + 1e-9 then
     fail("data:split expects shares that add up to 1 at most, e.g. { 0.8, 0.2 }")
   end
-  local parts = {}
-  for i = 1, #shares do parts[i] = {} end
-  for _, group in ipairs(groups_of(self, o.stratify)) do
-    local rows = set.order({ rows = group, shuffle = true, seed = o.seed or self.seed }, 0)
-    local from, at = 0, 0
-    for i, share in ipairs(shares) do
-      at = at + share
-      local upto = math.floor(#rows * math.min(at, 1) + 0.5)
-      table.move(rows, from + 1, upto, #parts[i] + 1, parts[i])
-      from = upto
-    end
+  -- Labels in an order of the seed, so that none has every remainder; what is over is a part too.
+  local seed, rows, all, whole = o.seed or self.seed, {}, {}, 1
+  local groups = groups_of(self, o.stratify)
+  for _, i in ipairs(drawn_order(set.range(#groups), seed, 0)) do
+    table.move(drawn_order(groups[i + 1], seed, i), 1, #groups[i + 1], #rows + 1, rows)
   end
-  for i, rows in ipairs(parts) do parts[i] = with_rows(self, rows) end
-  return table.unpack(parts)
+  if sum > 1 - 1e-9 then whole = sum end
+  for i, share in ipairs(shares) do all[i] = share / whole end
+  if whole ~= sum then all[#all + 1] = 1 - sum end
+  local parts = dealt(rows, all)
+  for i, share in ipairs(shares) do
+    if #parts[i] == 0 then
+      fail(("data:split: part %d would be empty: a share of %g of %d rows; give it a larger \z
+        share, or the set more rows"):format(i, share, #rows))
+    end
+    parts[i] = with_rows(self, drawn_order(parts[i], seed, #groups))
+  end
+  return table.unpack(parts, 1, #shares)
 end
 
 --- d:weighted(weights [, n]) -> a set whose epochs draw n rows, as many as there are where n is not
@@ -109,6 +138,10 @@ function Data:weighted(weights, n)
     end
     sum = sum + w
     sums[i] = sum
+  end
+  if sum == math.huge then
+    fail("data:weighted: the sum of the weights is above the largest number: divide them all by \z
+      one number")
   end
   if sum <= 0 then fail("data:weighted: all weights are 0") end
   return with_rows(self, self.rows, sums, n or #self.rows)
