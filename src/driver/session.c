@@ -351,12 +351,17 @@ bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row 
   const neap_plan *plan = neap_program_plan(session->program);
   if (session->times == NULL || step < 0 || step >= plan->n_node) return false;
   const neap_step_times *t = &session->times[step];
+  const int n = NEAP_MIN(t->n_call, (int)NEAP_N_RECENT);
   *row = (neap_run_op_row){.step = step,
                            .n_call = t->n_call,
                            .min_ns = t->min_ns,
                            .median_ns = neap_step_times_median(t),
                            .last_ns = t->last_ns,
                            .total_ns = t->total_ns,
+                           .recent_ns = {n, t->recent_ns},
+                           .begun_ns = {n, t->begun_ns},
+                           .run_no = {n, t->run_no},
+                           .on_thread = {n, t->on_thread},
                            .start_ns = t->start_ns,
                            .thread = t->thread,
                            .resident_bytes = (int64_t)plan->live_bytes[step]};

@@ -226,6 +226,10 @@
   X(median_ns, NUMBER, "ns", STORE, "of the recent ones")                         \
   X(last_ns, NUMBER, "ns", 0, "the last one")                                     \
   X(total_ns, NUMBER, "ns", 0, "all of them")                                     \
+  X(recent_ns, NUMBERS, "ns", 0, "the last few, in no order")                     \
+  X(begun_ns, NUMBERS, "ns", 0, "when these began, by a clock of the process")    \
+  X(run_no, NUMBERS, "", 0, "the runs that they were of, counted from 1")         \
+  X(on_thread, NUMBERS, "", 0, "who ran them")                                    \
   X(start_ns, NUMBER, "ns", STORE, "from the start of the step, in the last one") \
   X(thread, NUMBER, "", STORE, "that ran it")                                     \
   X(resident_bytes, NUMBER, "bytes", STORE | UNLESS_0, "of the arena, what the plan has live")

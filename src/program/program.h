@@ -93,7 +93,10 @@ typedef struct neap_step_times {
   int n_call;
   int thread;
   int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
-  int64_t recent_ns[NEAP_N_RECENT];            /* ring: call n at n % NEAP_N_RECENT */
+  /* rings, call n at n % NEAP_N_RECENT: how long it took, when it began (neap_clock_ns), which run
+   * of the program it was of, counted from 1, and on which thread */
+  int64_t recent_ns[NEAP_N_RECENT], begun_ns[NEAP_N_RECENT], run_no[NEAP_N_RECENT],
+    on_thread[NEAP_N_RECENT];
 } neap_step_times;
 int64_t neap_step_times_median(const neap_step_times *times); /* of the recent calls */
 

@@ -167,15 +167,21 @@ static void check_extent(const neap_program *program, const neap_instruction *i,
                     (long long)found, (long long)i->n_found);
 }
 
-/* One more time in ns for a step. `recent_ns` is a ring of the last NEAP_N_RECENT; `start_ns`
+/* One more time in ns for a step. The rings have the last NEAP_N_RECENT calls; times' start_ns
  * counts from the run's begin. */
-static void count_time(neap_step_times *times, int64_t begin_ns, int64_t start_ns, int thread) {
+static void count_time(neap_step_times *times, const neap_run_state *state, int64_t start_ns,
+                       int thread) {
   int64_t took = neap_clock_ns() - start_ns;
+  int at = times->n_call % NEAP_N_RECENT;
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
-  times->recent_ns[times->n_call++ % NEAP_N_RECENT] = took;
+  times->recent_ns[at] = took;
+  times->begun_ns[at] = start_ns;
+  times->run_no[at] = (int64_t)state->serial;
+  times->on_thread[at] = thread;
+  times->n_call++;
   times->last_ns = took;
   times->total_ns += took;
-  times->start_ns = start_ns - begin_ns;
+  times->start_ns = start_ns - state->begin_ns;
   times->thread = thread;
 }
 
@@ -215,7 +221,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
     lane->node = i->node;
     lane->fault.instruction = step;
   }
-  if (timed) count_time(&run->times[step], state->begin_ns, start_ns, lane->thread);
+  if (timed) count_time(&run->times[step], state, start_ns, lane->thread);
   if (run->poison && !neap_takes(program)) poison_after(program, i);
 }
 

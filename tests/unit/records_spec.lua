@@ -271,6 +271,13 @@ local calls = {
     for i, row in ipairs(list) do names[i] = row.name end
     return table.concat(names, " ")
   end,
+  ["run:trace"] = function(o)
+    local program, ws = profiled()
+    local _ <close> = ws
+    local _ <close> = program
+    local text = program:profile { steps = 1 }:trace(nil, o)
+    return text:sub(1, 12)
+  end,
   ["program:profile"] = function(o)
     local program, ws = profiled()
     local _ <close> = ws
@@ -586,7 +593,7 @@ describe("the records", function()
       "net:param", "net:gradient", "net:Do", "net:variable_scope", "net:dot", "plan:dot",
       "plan:svg", "plan:whatif", "m:param", "m:buffer", "m:load", "m:load_state_dict", "m:optimize",
       "neap.export", "neap.import", "neap.with", "neap.runs", "db:prune", "db:export",
-      "run:table", "program:profile", "tensor:image",
+      "run:table", "run:trace", "program:profile", "tensor:image",
       "neap.memonger.recycler", "neap.memonger.optimize_net", "neap.memonger.share_grad_blobs",
       "ws:assign", "ws:add_net", "ws:create_net", "ws:run_steps" } do
       assert.is_truthy(record.find(name), name)

@@ -239,14 +239,16 @@ end
 function bench.line(row) return line_of(function(column) return column[3](row) end) end
 
 --- Runs `steps` with a profile and stores it.
--- @param o {train =, batch =, steps = 10, limit = 30, memory = options}
+-- @param o {train =, batch =, steps = 10, limit = 30, memory = options, trace = path, format =}
 -- @return Report of the ops by time
 function bench.profile(file, o)
   local memory = { profile = true }
   for name, value in pairs(o.memory or {}) do memory[name] = value end
   local setup <close> = bench.prepare(file, { train = o.train, batch = o.batch, memory = memory })
   setup.program:run(n_warm_up)
-  return setup.program:profile({ steps = o.steps or 10 }):table { limit = o.limit or 30 }
+  local run = setup.program:profile { steps = o.steps or 10 }
+  if o.trace then require("neap.cli").need(run:trace(o.trace, { format = o.format })) end
+  return run:table { limit = o.limit or 30 }
 end
 
 return bench

@@ -27,10 +27,19 @@ return {
       :description "run: steps timed."
     command:flag "--train":description "run: the training step."
     command:option "--batch":argname "<n>":convert(whole(1)):description "run: batch size."
+    command:option "--trace":argname "<file>"
+      :description "run: write the last steps, call by call, for other programs to show."
+    command:option "--format":choices(require("neap.report.trace").formats)
+      :description "--trace: for ui.perfetto.dev and chrome://tracing, speedscope, or PyTorch's \z
+        memory_viz (a pickle); perfetto without."
     require("neap.memory.options").define(command)
   end,
   run = function(args)
     local cli = require "neap.cli"
+    if args.trace and args.action ~= "run" then
+      cli.usage "profile: --trace is for profile run NET: calls are not stored one by one"
+    end
+    if args.format and not args.trace then cli.usage "profile: --format is for --trace FILE" end
     if args.action == "run" then
       if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
       local file = require("neap.net.file").load(args.what)
@@ -38,6 +47,8 @@ return {
         train = args.train,
         batch = args.batch,
         steps = args.steps,
+        trace = args.trace,
+        format = args.format,
         memory = require("neap.memory.options").of_command(args),
       }), args)
     end

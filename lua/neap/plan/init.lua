@@ -8,6 +8,7 @@ local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
 local times = require "neap.plan.times"
+local trace = require "neap.report.trace"
 local whatif = require "neap.plan.whatif"
 require "neap.plan.doctor"
 local fail = core.fail
@@ -500,6 +501,22 @@ function Run:html(path, other)
     return made
   end
   return given(html.page(side(self), other ~= nil and side(other) or nil), path)
+end
+
+local trace_options = record.declare("run:trace", { call = "(path, {})",
+  doc = [[The last steps, call by call, as a file for other programs: steps, in them phases, layers
+    and ops, by thread, with the bytes that the plan has live. With a path, true or nil, message,
+    code; without one the text. The last 15 calls of each op are there: measuring takes no
+    memory.]],
+  { "format", "choice", "perfetto", choices = trace.formats,
+    doc = [[perfetto: ui.perfetto.dev and chrome://tracing; speedscope; memory_viz: a snapshot of
+      memory for PyTorch's viewer, a pickle, since it reads nothing else]] },
+  example = 'program:profile { steps = 5 }:trace("steps.json")' })
+
+--- run:trace([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
+function Run:trace(path, o)
+  check_times(self)
+  return given(trace.text(self, trace_options:read(o).format), path)
 end
 
 --- The ops that take longest; without profile = true what there is, in a line.
