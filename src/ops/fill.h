@@ -7,10 +7,11 @@
 
 /* ORDER of the attributes, in every filling op: these two first. */
 enum { NEAP_FILL_SHAPE, NEAP_FILL_DTYPE, NEAP_FILL_NEXT };
-#define NEAP_FILL_ATTRS                                                                       \
+#define NEAP_FILL_ATTRS NEAP_FILL_ATTRS_OF(NEAP_DTYPE_F32)
+#define NEAP_FILL_ATTRS_OF(usual)                                                             \
   [NEAP_FILL_SHAPE] = {"shape", "of the output; {} for a scalar", NEAP_ATTR_INTS, .least = 0, \
                        .most = 1e15},                                                         \
-  [NEAP_FILL_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = NEAP_DTYPE_F32}}
+  [NEAP_FILL_DTYPE] = {"dtype", "of the output", NEAP_ATTR_DTYPE, .value = {.i = (usual)}}
 
 /* Output 0 has the type that the attributes say; the dtype must be one the output admits. */
 neap_status neap_fill_infer(neap_infer *infer, neap_error *error);
