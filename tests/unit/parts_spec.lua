@@ -77,6 +77,25 @@ describe("a data set", function()
     end
   end)
 
+  it("of weighted rows has as many batches in each epoch as it says", function()
+    local weights = {}
+    for i = 1, n do weights[i] = i % 4 + 1 end
+    local rows = {}
+    for i = 1, n do rows[i] = table.move({ 0, 0, 0, 0 }, 1, 1 + i % 4, 1, {}) end
+    for _, last in ipairs { "run", "drop" } do
+      for _, n_drawn in ipairs { 5, 50, 61 } do
+        local set = data.sequences { x = rows, batch = 7, bucket = 2, shuffle = true, last = last }
+        set = set:weighted(weights, n_drawn)
+        for k = 1, 12 do
+          local n_batch, n_row = 0, 0
+          for batch in set:epoch(k) do n_batch, n_row = n_batch + 1, n_row + batch.n end
+          assert.are.equal(#set, n_batch)
+          assert.are.equal(last == "run" and n_drawn or n_drawn // 7 * 7, n_row)
+        end
+      end
+    end
+  end)
+
   it("has parts within one row of their share, however few rows a label has", function()
     for _, n_label in ipairs { 1, 2, 7, 30, 60 } do
       for _, shares in ipairs { { 0.8, 0.2 }, { 0.5, 0.3, 0.2 }, { 0.9, 0.05, 0.05 }, { 0.34, 0.1 },

@@ -224,9 +224,43 @@ local function sources_of(self, bucket, ragged, flat, lengths, o)
   return list
 end
 
+--- Batches of epoch k of rows drawn by weights. INVARIANT: every epoch has as many, so that #set is
+-- true of each: a batch's bucket is drawn first, by the weights of its rows, then rows from it.
+local function plan_drawn(self, k)
+  local sums, places, bucket_sums, total = {}, {}, {}, 0
+  for i = 1, #self.buckets do sums[i], places[i] = {}, {} end
+  for at, row in ipairs(self.rows) do
+    local i = self.bucket_of[row]
+    local own, weight = sums[i], self.sums[at] - (self.sums[at - 1] or 0)
+    own[#own + 1] = (own[#own] or 0) + weight
+    table.insert(places[i], self.buckets[i].at[row])
+  end
+  for i, own in ipairs(sums) do
+    total = total + (own[#own] or 0)
+    bucket_sums[i] = total
+  end
+  -- Buckets at even steps from a random start: each has its share of the batches, nearly.
+  local n_batch = (self.n_drawn + self.batch - 1) // self.batch
+  local of_batch, start = {}, set.share_drawn(self, k, 0)
+  for b = 1, n_batch do
+    of_batch[b] = set.drawn_place(bucket_sums, (b - 1 + start) / n_batch)
+  end
+  local list, i_row = {}, n_batch -- numbers up to there are those of the order
+  for b, i in ipairs(set.order({ rows = of_batch, shuffle = true, seed = self.seed }, k)) do
+    local own = {}
+    for r = 1, math.min(self.batch, self.n_drawn - (b - 1) * self.batch) do
+      i_row = i_row + 1
+      own[r] = places[i][set.drawn_place(sums[i], set.share_drawn(self, k, i_row))]
+    end
+    if #own == self.batch or self.last ~= "drop" then list[#list + 1] = { i, own } end
+  end
+  return list
+end
+
 --- Batches of epoch k, { bucket's number, {places from 0} } each: rows come in the epoch's order,
 -- and a batch where its bucket has enough of them; what is left over comes last.
 local function plan_epoch(self, k)
+  if self.sums then return plan_drawn(self, k) end
   local open, list = {}, {}
   for _, row in ipairs(set.order(self, k)) do
     local i = self.bucket_of[row]

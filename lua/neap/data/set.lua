@@ -76,17 +76,24 @@ local function mix(seed, i)
   return (z ~ (z >> 31)) >> 32
 end
 
+--- The first of ascending sums that is above a share, in [0, 1), of the last.
+local function drawn_place(sums, share)
+  local at, low, high = share * sums[#sums], 1, #sums
+  while low < high do
+    local middle = (low + high) // 2
+    if sums[middle] > at then high = middle else low = middle + 1 end
+  end
+  return low
+end
+
+--- Number i in [0, 1) of epoch k.
+local function share_drawn(self, k, i) return mix(mix(self.seed, k) << 16, i) / 2.0 ^ 32 end
+
 --- The rows that epoch k draws by weights, again and again from the same ones.
 local function drawn(self, k)
-  local seed, sums, list = mix(self.seed, k) << 16, self.sums, {}
+  local list = {}
   for i = 1, self.n_drawn do
-    local at = mix(seed, i) / 2.0 ^ 32 * sums[#sums]
-    local low, high = 1, #sums -- the first whose sum is above it
-    while low < high do
-      local middle = (low + high) // 2
-      if sums[middle] > at then high = middle else low = middle + 1 end
-    end
-    list[i] = self.rows[low]
+    list[i] = self.rows[drawn_place(self.sums, share_drawn(self, k, i))]
   end
   return list
 end
@@ -240,4 +247,5 @@ end
 
 set.Data, set.exists, set.order, set.mapped, set.epoch_arguments = Data, exists, order, mapped,
   epoch_arguments
+set.drawn_place, set.share_drawn = drawn_place, share_drawn
 return set
