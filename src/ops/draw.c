@@ -58,6 +58,7 @@ const neap_op neap_op_Bernoulli = {
   .effects = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT,
   .no_grad = true,
   .nan = NEAP_NAN_STOPS,
+  .special = "a probability that is none, 0 to 1, is a fault",
   .infer = neap_infer_like,
   .kernels = NEAP_REF(run_bernoulli, NEAP_FLOATS),
   .cases = "{ {p={{2,3}, low=0, high=1}}, {p={{}, low=0, high=1}}, {p={0,3}} }",
