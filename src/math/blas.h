@@ -13,8 +13,8 @@ void neap_gemm_f32(neap_engine engine, bool trans_a, bool trans_b, int64_t m, in
 void neap_gemm_f64(bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, double alpha,
                    const double *a, int64_t lda, const double *b, int64_t ldb, double beta,
                    double *c, int64_t ldc, int n_thread);
-/* Between the two OpenBLAS stays on the thread that calls it; the first returns what the second goes
- * back to. */
+/* Between the two OpenBLAS stays on the thread that calls it; the first returns what the second
+ * goes back to. */
 int neap_blas_enter(void);
 void neap_blas_leave(int before);
 /* Products of more terms than this are made in runs of K: so the sums of millions are as exact as

@@ -1,7 +1,7 @@
 /* ctc_loss.c: CtcLoss and its backward.
  *
- * A target of L labels is read with blanks around it, blank, l_1, blank, .., l_L, blank: K = 2 L + 1
- * states. In one step of time a path stays in its state, goes to the next one, or passes over the
+ * A target of L labels is read with blanks around it, blank, l_1, blank, .., l_L, blank: K = 2 L +
+ * 1 states. In one step of time a path stays in its state, goes to the next one, or passes over the
  * blank between two labels that differ. alpha_t(s) is the log of the probability of all paths
  * that are in state s at step t, with what step t emits; beta_t(s) of all ways to go on from there,
  * without it. So alpha_t(s) + beta_t(s) is of all paths through s, and nothing is subtracted that

@@ -86,7 +86,7 @@ static void run_parts(void *context, int64_t begin, int64_t end) {
 
 void neap_matrices_run(const neap_call *call, int64_t n_double,
                        void (*one)(const neap_matrix_job *job, int64_t at, double *scratch)) {
-  neap_type in[2];
+  neap_type in[2] = {0};
   for (int i = 0; i < NEAP_MIN(call->n_in, 2); i++) in[i] = call->in[i].type;
   neap_matrix_job j = {
     .call = call, .one = one, .size = neap_matrices_of(in, call->n_in), .n_double = n_double};

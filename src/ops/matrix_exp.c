@@ -15,7 +15,7 @@
 enum { N_SQUARE = 7 };
 static int64_t exp_doubles(int64_t n) { return N_SQUARE * n * n + (n + 1) / 2; }
 
-/* c = a b. What lies column by column is, row by row, the transpose: so the factors change places. */
+/* c = a b. What lies column by column is, row by row, the transpose: the factors change places. */
 static void multiply(int64_t n, const double *a, const double *b, double *c) {
   neap_gemm_f64(false, false, n, n, n, 1, b, n, a, n, 0, c, n, 1);
 }

@@ -175,8 +175,8 @@ neap_value_id neap_grad_cast(neap_grad *grad, neap_value_id value, neap_dtype dt
 
 /* ---- gradients as text (formula.c) ---- */
 
-/* By a text such as the record's `grad_formula`: sets grad->din. INTERNAL error where the text makes
- * no sense. */
+/* By a text such as the record's `grad_formula`: sets grad->din. INTERNAL error where the text
+ * makes no sense. */
 neap_status neap_formula_gradient(neap_grad *grad, const char *text, neap_error *error);
 /* By the record's `formula`: out[k] computes what output k is, NEAP_NO_VALUE where it says
  * nothing of it. dout, want and din are not looked at. */

@@ -1,5 +1,5 @@
-/* onnx_files.h: an ONNX model and a tensor, as their bytes. The model has a convolution, an If with a
- * branch of its own, a weight, one in another file, "w.bin", and attributes of several kinds; the
+/* onnx_files.h: an ONNX model and a tensor, as their bytes. The model has a convolution, an If with
+ * a branch of its own, a weight, one in another file, "w.bin", and attributes of several kinds; the
  * tensor is t i32 (3). */
 #ifndef NEAP_TESTS_ONNX_FILES_H
 #define NEAP_TESTS_ONNX_FILES_H

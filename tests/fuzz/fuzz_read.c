@@ -1,6 +1,6 @@
 /* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx,
- * gzip, checkpoints, models with their nets, and ONNX files. The first byte says which reader. What a reader
- * takes can be written and read again. */
+ * gzip, checkpoints, models with their nets, and ONNX files. The first byte says which reader. What
+ * a reader takes can be written and read again. */
 #include "neap.h"
 
 #include "driver/driver.h"
@@ -12,7 +12,18 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { TENSORS, MAPPED, IDX, GZIP, CHECKPOINT, MAPPED_CHECKPOINT, MODEL, ONNX, ONNX_TENSOR, N_READER };
+enum {
+  TENSORS,
+  MAPPED,
+  IDX,
+  GZIP,
+  CHECKPOINT,
+  MAPPED_CHECKPOINT,
+  MODEL,
+  ONNX,
+  ONNX_TENSOR,
+  N_READER
+};
 
 /* The bytes as a file without a name; its path lasts until the next call. */
 static const char *file_of(const uint8_t *data, size_t n, int *descriptor) {

@@ -435,7 +435,6 @@ local other = {
   ["optim.cosine.steps"] = 40, ["optim.cosine.warmup"] = 4, ["optim.step.every"] = 5,
   ["optim.multistep.at"] = { 2 } }
 
-
 -- What has to go with an option that does not stand alone.
 local with = {
   ["nn.LSTM.dropout"] = { layers = 2 }, ["nn.GRU.dropout"] = { layers = 2 },
