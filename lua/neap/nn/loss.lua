@@ -107,7 +107,11 @@ local function one_op(name, spec)
       self.reduces = reduces[o.reduction]
     end,
     forward = function(self, ...)
-      local inputs = { ... }
+      local inputs, least = { ... }, spec.operands or 2
+      if #inputs < least then
+        fail(("nn.%s takes %d inputs, %s, got %d"):format(name, least,
+          least == 2 and "the output and the target" or "those of its op", #inputs))
+      end
       for _, at in ipairs(weights) do
         local own, output = self.weights[at], inputs[1]
         if own and inputs[at] then
