@@ -409,6 +409,10 @@ const neap_op neap_op_CtcLoss = {
     "{log_probs={2,3,4}, targets={{3,5}, dtype=\"i64\", low=1, high=4}, zero_infinity=true, "
     "input_lengths={{3}, dtype=\"i64\", low=2, high=3}, "
     "target_lengths={{3}, dtype=\"i64\", low=1, high=6}, reduction=\"sum\"} }",
+  .long_cases =
+    "{ {log_probs={{100000,4}, low=-1.4, high=-1.4}, targets={{2}, dtype=\"i64\", low=1, high=4}, "
+    "input_lengths={{}, dtype=\"i64\", low=100000, high=100001}, "
+    "target_lengths={{}, dtype=\"i64\", low=2, high=3}} }",
 };
 
 const neap_op neap_op_CtcLossGrad = {
@@ -427,4 +431,8 @@ const neap_op neap_op_CtcLossGrad = {
     "{ {log_probs={6,2,4}, targets={{2,3}, dtype=\"i64\", low=1, high=4}, "
     "input_lengths={{2}, dtype=\"i64\", low=6, high=7}, "
     "target_lengths={{2}, dtype=\"i64\", low=1, high=4}, dloss={}} }",
+  .long_cases =
+    "{ {log_probs={{3000,4}, low=-1.4, high=-1.4}, targets={{1000}, dtype=\"i64\", low=1, high=4}, "
+    "input_lengths={{}, dtype=\"i64\", low=3000, high=3001}, "
+    "target_lengths={{}, dtype=\"i64\", low=1000, high=1001}, dloss={}} }",
 };
