@@ -195,16 +195,18 @@ typedef enum build_label { BUILD_DEAD, BUILD_KEEP, BUILD_RECOMPUTE } build_label
 typedef struct build_cut {
   int n_forward, n_value; /* of the joint graph: nodes before the backward's, values */
   build_label *label;     /* by value; DEAD also for what no forward node makes */
-  /* by value: the backward reads it, or what it recomputes does; also what is there before the
-   * graph runs */
+  /* by value: the backward reads it for what is wanted, or what it recomputes does; also what is
+   * there before the graph runs */
   bool *read;
   bool *recompute; /* by forward node */
   /* a value that the backward reads in bytes that the forward writes again; NEAP_NO_VALUE: none */
   neap_value_id overwritten;
 } build_cut;
-/* Lists in the graph's arena. `is_apart`: the halves are programs of their own, and choose their
- * kernels apart. */
-neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, build_cut *out,
+/* `wanted`: the gradients that somebody reads; NEAP_NO_VALUE entries are passed over. Lists in the
+ * graph's arena. `is_apart`: the halves are programs of their own, and choose their kernels
+ * apart. */
+neap_status build_cut_make(neap_graph *joint, int n_forward, int n_wanted,
+                           const neap_value_id *wanted, bool is_apart, build_cut *out,
                            neap_error *error);
 /* Whether the node is a loop whose frames lie on a stack, or has one in it. */
 bool build_grows(const neap_node *node);

@@ -3,8 +3,9 @@
  * A *joint* graph holds forward nodes first and their backward behind them. Where the two are to
  * run apart, each value that a forward node makes gets a label: *keep* when the backward reads it
  * and it is stored for that, *recompute* when the backward makes it once more from what it reads,
- * *dead* when the backward does without. Who asks places what is kept: a loop in its frames
- * (loop_gradient.c), a chain's layer in blobs that its halves share (half.c).
+ * *dead* when the backward does without. Who asks says which gradients are wanted, and places what
+ * is kept: a loop in its frames (loop_gradient.c), a chain's layer in blobs that its halves share
+ * (half.c). What the backward computes for no wanted gradient asks for nothing.
  *
  * Recomputed are ops that the user marked so (`recompute`), views, what has no inputs, stashes in a
  * format that one pair of kernels agrees on, and loops whose frames lie on a stack that one program
@@ -85,7 +86,21 @@ static neap_value_id find_overwritten(const neap_graph *joint, const build_cut *
   return NEAP_NO_VALUE;
 }
 
-neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, build_cut *out,
+/* What the backward itself reads, on the way to what is wanted. */
+static void read_backward(const neap_graph *joint, int n_wanted, const neap_value_id *wanted,
+                          build_cut *cut) {
+  /* A gradient may be a value that was there before, such as one that arrives. */
+  for (int i = 0; i < n_wanted; i++)
+    if (wanted[i] >= 0) cut->read[wanted[i]] = true;
+  /* From the last to the first, so that all readers of a node have been seen when it is met. */
+  for (int m = joint->n_node - 1; m >= cut->n_forward; m--) {
+    const neap_node *node = &joint->node[m];
+    if ((node->effects & NEAP_EFFECT_COMMIT) != 0 || is_any_read(cut, node)) read_inputs(cut, node);
+  }
+}
+
+neap_status build_cut_make(neap_graph *joint, int n_forward, int n_wanted,
+                           const neap_value_id *wanted, bool is_apart, build_cut *out,
                            neap_error *error) {
   size_t n = (size_t)joint->n_value + 1;
   *out = (build_cut){.n_forward = n_forward, .n_value = joint->n_value};
@@ -95,8 +110,7 @@ neap_status build_cut_make(neap_graph *joint, int n_forward, bool is_apart, buil
   out->recompute = neap_arena_alloc(&joint->arena, ((size_t)n_forward + 1) * sizeof(bool));
   if (out->label == NULL || out->read == NULL || out->recompute == NULL)
     return graph_no_memory(error);
-  /* What the backward itself reads. */
-  for (int m = n_forward; m < joint->n_node; m++) read_inputs(out, &joint->node[m]);
+  read_backward(joint, n_wanted, wanted, out);
   /* From the last to the first: what is recomputed needs its own inputs, and so on backwards. */
   for (int m = n_forward - 1; m >= 0; m--) {
     const neap_node *node = &joint->node[m];

@@ -167,7 +167,7 @@ static neap_status overwritten(const halver *h, neap_value_id v, neap_error *err
 
 /* Bytes that outlive the run are the forward's to write: what they held before is gone. */
 static neap_status decide(halver *h, neap_error *error) {
-  NEAP_TRY(build_cut_make(h->graph, h->n_forward, true, &h->cut, error));
+  NEAP_TRY(build_cut_make(h->graph, h->n_forward, h->half->n_wrt, h->grad, true, &h->cut, error));
   h->n_value = h->cut.n_value;
   if (h->cut.overwritten >= 0) return overwritten(h, h->cut.overwritten, error);
   /* A later version of a declared blob, made by the forward, has overwritten what the backward

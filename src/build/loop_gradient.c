@@ -150,7 +150,8 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
     g->in_argument[i] = i;
-    /* A state's gradient is passed from iteration to iteration, wanted in the end or not. */
+    /* A state's gradient may have to be passed from iteration to iteration, wanted in the end or
+     * not: `label` says which. */
     bool is_wanted = g->want[i];
     if (i < g->n_state) is_wanted = passes_on(g, i) || g->may_carry[i];
     if (!is_wanted || !is_float(g->in_type[i])) continue;
@@ -192,6 +193,20 @@ static neap_status build(loop_gradient *g, neap_error *error) {
   return build_joint(g->b, &spec, &g->joint, error);
 }
 
+/* Inputs whose wrt_of is -1 go from the list of those that a gradient is asked for; the others get
+ * their new places in it. */
+static void drop_unwanted(loop_gradient *g) {
+  int n = 0;
+  for (int w = 0; w < g->n_wrt; w++) {
+    int i = g->wrt[w];
+    if (g->wrt_of[i] < 0) continue;
+    g->joint.grad[n] = g->joint.grad[w];
+    g->wrt_of[i] = n;
+    g->wrt[n++] = i;
+  }
+  g->n_wrt = n;
+}
+
 /* The joint graph with a state for each gradient that there is. A gradient that reaches a resident
  * blob within an iteration is one of what the iteration before wrote there: then the blob carries
  * one, and the graph is built again, since that may reach others. */
@@ -208,17 +223,10 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
     if (!more) break;
     build_joint_fini(&g->joint);
   }
-  /* What was asked for a state that carries none in the end is dropped from the lists. */
-  int n = 0;
-  for (int w = 0; w < g->n_wrt; w++) {
-    int i = g->wrt[w];
-    g->wrt_of[i] = -1;
-    if (i < g->n_state && !passes_on(g, i)) continue;
-    g->joint.grad[n] = g->joint.grad[w];
-    g->wrt_of[i] = n;
-    g->wrt[n++] = i;
-  }
-  g->n_wrt = n;
+  /* What was asked for a state that carries none in the end. */
+  for (int i = 0; i < g->n_state; i++)
+    if (!passes_on(g, i)) g->wrt_of[i] = -1;
+  drop_unwanted(g);
   return NEAP_OK;
 }
 
@@ -237,11 +245,42 @@ static neap_status overwritten(const loop_gradient *g, const char *name, neap_er
   return NEAP_GRAPH;
 }
 
+/* The labels. A state's gradient is passed on only where it is asked for, or where an earlier
+ * iteration makes one of it that is: what it would take else is dead, and so are the forward's
+ * values that only that reads. */
+static neap_status label(loop_gradient *g, neap_error *error) {
+  neap_graph *joint = g->joint.builder.graph;
+  neap_value_id *wanted = neap_arena_alloc(&joint->arena, ((size_t)g->n_wrt + 1) * sizeof *wanted);
+  bool *passed = neap_arena_alloc(&joint->arena, (size_t)g->n_state + 1);
+  if (wanted == NULL || passed == NULL) return graph_no_memory(error);
+  for (int s = 0; s < g->n_state; s++) passed[s] = g->want[s] && g->wrt_of[s] >= 0;
+  bool more = true;
+  while (more) {
+    for (int w = 0; w < g->n_wrt; w++) {
+      bool is_wanted = g->wrt[w] >= g->n_state || passed[g->wrt[w]];
+      wanted[w] = is_wanted ? g->joint.grad[w] : NEAP_NO_VALUE;
+    }
+    NEAP_TRY(build_cut_make(joint, g->joint.n_forward, g->n_wrt, wanted, false, &g->cut, error));
+    /* What is read of a gradient that arrives, the iteration behind has to pass on. Each round lets
+     * at least one more state do so, so that there are at most n_state of them. */
+    more = false;
+    for (int i = 0; i < g->n_seed; i++) {
+      int s = g->seed_result[i];
+      if (s >= g->n_state || passed[s] || !g->cut.read[joint->param[g->seed_param[i]]]) continue;
+      passed[s] = more = true;
+    }
+  }
+  for (int s = 0; s < g->n_state; s++)
+    if (!passed[s]) g->wrt_of[s] = g->seed_argument[s] = -1;
+  drop_unwanted(g);
+  return NEAP_OK;
+}
+
 /* The labels; and which of the kept values are states that the next iteration begins with. */
 static neap_status decide(loop_gradient *g, neap_error *error) {
   neap_graph *joint = g->joint.builder.graph;
   size_t n = (size_t)joint->n_value + 1;
-  NEAP_TRY(build_cut_make(joint, g->joint.n_forward, false, &g->cut, error));
+  NEAP_TRY(label(g, error));
   /* Refused before any node is touched. */
   if (g->cut.overwritten >= 0) return overwritten(g, joint->value[g->cut.overwritten].name, error);
   g->next_of = neap_arena_alloc(&joint->arena, n * sizeof(int));

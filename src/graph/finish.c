@@ -160,7 +160,8 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
  * kernel writes the others whether asked or not, and the length of a variadic list means
  * something. */
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
-  if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return; /* outputs are its subnets' */
+  /* Outputs are its subnets'; frames go by trim_frames. */
+  if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return;
   /* From the end: an output in the middle has a position that others count from. */
   for (; node->n_out > 1; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
@@ -169,6 +170,33 @@ static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *n
         (flags & (NEAP_ARG_OPTIONAL | NEAP_ARG_VARIADIC)) != NEAP_ARG_OPTIONAL)
       return;
   }
+}
+
+/* The frames of a loop whose backward is not live: nothing is kept, and what lay in them is
+ * computed like anything else in the body. */
+static neap_status trim_frames(neap_graph *graph, neap_node *node, const bool *needed,
+                               neap_error *error) {
+  const int frames = node->loop != NULL && !node->loop->is_backward ? node->loop->frames : -1;
+  if (frames < 0 || needed[node->out[frames - node->n_in]]) return NEAP_OK;
+  /* Bodies for lengths that were met later are built from the op, so there is one here. */
+  neap_loop *loop = graph_copy_loop(&graph->arena, node->loop);
+  if (loop == NULL) return graph_no_memory(error);
+  node->loop = loop;
+  node->n_out--;
+  loop->frames = -1;
+  loop->grows = false;
+  loop->n_item = 0;
+  loop->state_bytes = loop->record_bytes = 0;
+  for (int s = 0; s < loop->n_state; s++) loop->state[s].item = -1;
+  neap_graph *body = node->sub[node->n_sub - 1];
+  for (int v = 0; v < body->n_value; v++) {
+    neap_value *value = &body->value[v];
+    if (value->region != NEAP_REGION_FRAME) continue;
+    value->region = NEAP_REGION_ARENA;
+    value->is_last = false;
+  }
+  /* What was only computed to be kept goes, too. */
+  return graph_finish(body, false, error);
 }
 
 /* What nobody makes any more is not freed either: a Free may have several operands, some of them
@@ -304,6 +332,8 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
         trim_free(graph, node, live);
       else
         trim_outputs(graph, node, needed);
+      status = trim_frames(graph, node, needed, error);
+      if (status != NEAP_OK) goto done;
     }
   }
   status = compact(graph, live, error);
