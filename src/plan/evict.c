@@ -15,9 +15,16 @@
 
 enum {
   MOST_PACK_STEPS = 5000000,
-  MOST_TRIES = 5,   /* of evicting more, because the packing did not reach the peak */
-  MOST_HALVINGS = 6 /* of the search for the least limit that would do */
+  MOST_TRIES = 5,    /* of evicting more, because the packing did not reach the peak */
+  MOST_HALVINGS = 6, /* of the search for the least limit that would do */
+  MOST_STEPS = 16    /* from there on down, one after the other */
 };
+
+/* A rehearsal that keeps a limit, to be played once more: the bytes that it reaches may be less. */
+typedef struct evict_had {
+  size_t limit, reach;
+  bool ahead;
+} evict_had;
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -140,26 +147,35 @@ static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t re
 
 /* ---- what can't be had ----------------------------------------------------------------------- */
 
-/* The least limit that does, as far as halving finds it; `most` does, as nothing has to go there.
- * The way there depends on no limit that was asked for: whoever is refused is told the same figure,
- * and whatever is not below it can be had. */
-static neap_status find_least(evict_machine *m, size_t most, size_t *least, neap_error *error) {
+/* The least bytes that do, as far as it is found by halving and then step by step, each from what
+ * the one before reaches; `most` does, as nothing has to go there. The way there depends on no limit
+ * that was asked for: whoever is refused is told the same figure, and whatever is not below it can
+ * be had. Where the steps end by a refusal, what is below by one block can't. */
+static neap_status find_least(evict_machine *m, size_t most, evict_had *least, neap_error *error) {
   size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
-  size_t above = most;
   size_t next = neap_align(m->least); /* often the least op's need is all it takes */
-  for (int i = 0; i < MOST_HALVINGS && above > below + NEAP_ALIGN; i++) {
-    bool fits;
+  bool fits = true;
+  *least = (evict_had){most, most, true};
+  for (int i = 0; i < MOST_HALVINGS && least->reach > below + NEAP_ALIGN; i++) {
     size_t reach;
-    if (next <= below || next >= above) next = neap_align(below + (above - below) / 2);
-    if (next >= above) break;
+    if (next <= below || next >= least->reach)
+      next = neap_align(below + (least->reach - below) / 2);
+    if (next >= least->reach) break;
     NEAP_TRY(fit(m, next, true, &fits, &reach, error));
     if (fits)
-      above = next;
+      *least = (evict_had){next, reach, true};
     else
       below = next;
     next = 0; /* from the second try on: halving */
   }
-  *least = above;
+  /* Both ways to judge, as whoever asks for such a limit would have them tried. */
+  fits = true;
+  for (int i = 0; fits && i < MOST_STEPS && least->reach >= neap_align(m->least) + NEAP_ALIGN;
+       i++) {
+    size_t reach, limit = least->reach - NEAP_ALIGN;
+    NEAP_TRY(find_best(m, limit, &fits, &reach, error));
+    if (fits) *least = (evict_had){limit, reach, m->ahead};
+  }
   return NEAP_OK;
 }
 
@@ -209,16 +225,17 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
   const neap_limit own = {.bytes = options->budget_bytes};
   const size_t limit_bytes = options->budget_bytes;
   bool fits = false;
-  size_t reach = 0, least = 0;
+  size_t reach = 0;
+  evict_had least = {0};
   neap_status status = evict_init(&m, plan, graph, error);
   if (status == NEAP_OK) status = find_best(&m, limit_bytes, &fits, &reach, error);
   if (status == NEAP_OK && !fits) {
     status = find_least(&m, most_bytes, &least, error);
     /* A greedy search may fail under a limit and do with less: then less it is. */
-    if (status == NEAP_OK && least <= limit_bytes)
-      status = fit(&m, least, true, &fits, &reach, error);
+    if (status == NEAP_OK && least.reach <= limit_bytes)
+      status = fit(&m, least.limit, least.ahead, &fits, &reach, error);
     if (status == NEAP_OK && !fits)
-      status = refuse(&m, options->limit != NULL ? options->limit : &own, least, error);
+      status = refuse(&m, options->limit != NULL ? options->limit : &own, least.reach, error);
   }
   if (status == NEAP_OK) status = write_script(&m, plan, error);
   if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);
