@@ -338,6 +338,8 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank);
 /* Memory options from the table at `index` (nil: none) for the net at `net_index`; rooms stay on
  * the stack. */
 neap_options neap_lua_options(lua_State *L, int index, int net_index);
+/* The same; `in_range`: of a range of batches, or of a batch within one. */
+neap_options neap_lua_options_for(lua_State *L, int index, int net_index, bool in_range);
 /* A plan handle, empty, to be filled; pushed. */
 neap_memory_plan **neap_lua_new_plan(lua_State *L);
 /* The plan at `index`; raises as every method of a plan does. */

@@ -50,8 +50,8 @@ static int count(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   /* All arguments are there, given or nil: what is pushed from here on has fixed places. */
   lua_settop(L, 3);
-  neap_options options = neap_lua_options(L, 2, 1);
   const neap_range *range = neap_lua_opt_range(L, 3);
+  neap_options options = neap_lua_options_for(L, 2, 1, range != NULL);
   neap_counts before, after;
   /* Plain figures: nothing is to be freed when pushing them raises. */
   NEAP_LUA_TRY(L, range != NULL

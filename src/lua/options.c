@@ -324,28 +324,45 @@ static void take_table(lua_State *L, int index, reading *r) {
   }
 }
 
+/* Bytes of the arena that the net's own plan takes; in a range packed weights lie there, too. */
+static int64_t own_arena(lua_State *L, const neap_net *net, const neap_options *o, bool in_range) {
+  if (in_range) {
+    neap_range *range = NULL;
+    NEAP_LUA_TRY(L, neap_range_open(net, 0, o, &range, &error));
+    int64_t bytes = neap_range_figures(range).arena_bytes;
+    neap_range_free(range);
+    return bytes;
+  }
+  /* The handle owns the plan until its figure is read, and it goes at once, since it may be
+   * large. */
+  neap_memory_plan **plan = neap_lua_new_plan(L);
+  NEAP_LUA_TRY(L, neap_memory_plan_new(net, o, NULL, plan, &error));
+  neap_lua_warn(L, neap_memory_plan_warning(*plan));
+  int64_t bytes = neap_memory_plan_figures(*plan).arena_bytes;
+  neap_memory_plan_free(*plan);
+  *plan = NULL;
+  return bytes;
+}
+
 /* "60%": of the arena planned without a budget. */
 static int64_t percent_of_plan(lua_State *L, const char *text, const neap_net *net,
-                               const neap_options *o) {
+                               const neap_options *o, bool in_range) {
   double percent;
   char end;
   if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
-  /* Planned without a budget first. The handle owns the plan until its figure is read, and it
-   * goes at once, since it may be large. */
+  /* Planned without a budget first. */
   neap_options without = *o;
   without.budget = 0;
-  neap_memory_plan **plan = neap_lua_new_plan(L);
-  NEAP_LUA_TRY(L, neap_memory_plan_new(net, &without, NULL, plan, &error));
-  neap_lua_warn(L, neap_memory_plan_warning(*plan));
-  double bytes = (double)neap_memory_plan_figures(*plan).arena_bytes * percent / 100;
-  neap_memory_plan_free(*plan);
-  *plan = NULL;
-  return (int64_t)bytes;
+  return (int64_t)((double)own_arena(L, net, &without, in_range) * percent / 100);
 }
 
 neap_options neap_lua_options(lua_State *L, int index, int net_index) {
+  return neap_lua_options_for(L, index, net_index, false);
+}
+
+neap_options neap_lua_options_for(lua_State *L, int index, int net_index, bool in_range) {
   static const char who[] = "a table of memory options";
   index = lua_absindex(L, index);
   reading r = {.net = neap_lua_net_at(L, net_index)->net};
@@ -379,7 +396,8 @@ neap_options neap_lua_options(lua_State *L, int index, int net_index) {
   const char *script = neap_lua_line(L);
   r.options.script = script[0] != '\0' ? script : NULL;
   /* Last, since it plans with all the other options. */
-  if (r.percent != NULL) r.options.budget = percent_of_plan(L, r.percent, r.net, &r.options);
+  if (r.percent != NULL)
+    r.options.budget = percent_of_plan(L, r.percent, r.net, &r.options, in_range);
   return r.options;
 }
 

@@ -54,8 +54,8 @@ static int make(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   /* Rooms of the options lie above the three arguments. */
   lua_settop(L, 3);
-  neap_options options = neap_lua_options(L, 2, 1);
   const neap_range *range = neap_lua_opt_range(L, 3);
+  neap_options options = neap_lua_options_for(L, 2, 1, range != NULL);
   neap_memory_plan **plan = neap_lua_new_plan(L);
   NEAP_LUA_TRY(L, neap_memory_plan_new(net->net, &options, range, plan, &error));
   neap_lua_warn(L, neap_memory_plan_warning(*plan));

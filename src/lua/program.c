@@ -70,8 +70,8 @@ static int compile(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   /* From below: workspace, net, options, range; above them the rooms of the options. */
   lua_settop(L, 4);
-  neap_options options = neap_lua_options(L, 3, 2);
   const neap_range *range = neap_lua_opt_range(L, 4);
+  neap_options options = neap_lua_options_for(L, 3, 2, range != NULL);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
   /* What the program works on stays alive with it: workspace and net in the user value of the
    * handle. */

@@ -27,7 +27,7 @@ static int new_range(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
   /* The rooms of the options lie above the two arguments, until the call is over. */
   lua_settop(L, 2);
-  neap_options options = neap_lua_options(L, 2, 1);
+  neap_options options = neap_lua_options_for(L, 2, 1, true);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE);
   NEAP_LUA_TRY(L, neap_range_open(net->net, 0, &options, &h->range, &error));
   neap_lua_warn(L, neap_range_warning(h->range));
