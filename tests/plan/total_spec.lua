@@ -157,7 +157,7 @@ describe("the least total that a refused fit names", function()
   local function fit(total, o, batch, valid_batch)
     local given = {
       model = nn.Sequential {
-        input = { 64 }, nn.Linear { 32 }, nn.ReLU(), nn.BatchNorm1d { 32 }, nn.Linear { 10 },
+        input = { 64 }, nn.Linear { o.width or 32 }, nn.BatchNorm1d(), nn.ReLU(), nn.Linear { 10 },
       },
       optimizer = optim.SGD { lr = 0.1, momentum = 0.9 },
       memory = { total = total, store = false, policy = o.policy, budget = o.budget },
@@ -167,11 +167,13 @@ describe("the least total that a refused fit names", function()
       accumulate = o.accumulate,
       metrics = "accuracy",
     }
-    local t <close> = neap.trainer(given)
+    local t <close>, held = neap.trainer(given), 0
     local ok, err = pcall(t.fit, t, set(64, batch), {
-      epochs = 2, verbose = 0, valid = set(72, valid_batch),
+      epochs = 2, verbose = 0, patience = o.patience,
+      valid = valid_batch and set(72, valid_batch) or nil,
+      on_epoch = function() held = math.max(held, t.model:workspace():held_bytes()) end,
     })
-    if ok then return t.model:workspace():held_bytes() end
+    if ok then return held end
     assert.are.equal("total", err.limit, tostring(err))
     assert.are.equal(0, t.position.step)
     return nil, err
@@ -180,17 +182,51 @@ describe("the least total that a refused fit names", function()
   it("will do for its steps and for the evaluation that follows them", function()
     for i, o in ipairs {
       {}, { micro = 8 }, { micro = "fit" }, { accumulate = 2 }, { policy = "name" },
-      { budget = "100%" },
+      { budget = "100%" }, { policy = "pool" }, { policy = "pool", accumulate = 2 },
+      -- whose evaluation packs weights, where that is cheaper than to have them packed in the arena
+      { width = 33 }, { width = 33, accumulate = 2 }, { width = 33, micro = 8 },
     } do
       for _, rows_of in ipairs { { 16, 16 }, { 16, 72 }, { 64, 8 } } do
         local _, err = fit(1000, o, rows_of[1], rows_of[2])
         local held, again = fit(err.least_bytes, o, rows_of[1], rows_of[2])
         assert.is_truthy(held, ("%d: %s"):format(i, tostring(again)))
-        assert.is_true(held <= err.least_bytes)
-        -- and little less would not
-        assert.is_nil((fit(held - 2048, o, rows_of[1], rows_of[2])))
+        -- all of it is held, and one byte less would not do
+        assert.are.equal(err.least_bytes, held)
+        assert.is_nil((fit(held - 1, o, rows_of[1], rows_of[2])))
       end
     end
+  end)
+
+  it("counts the parameters of the best epoch, which patience keeps beside the others", function()
+    for _, o in ipairs {
+      {}, { micro = 8 }, { accumulate = 2, policy = "pool" }, { micro = "fit", width = 33 },
+    } do
+      for _, valid in ipairs { false, 16, 72 } do
+        local _, without = fit(1000, o, 16, valid)
+        o.patience = 3
+        local _, err = fit(1000, o, 16, valid)
+        assert.is_true(err.least_bytes > without.least_bytes)
+        assert.are.equal(err.least_bytes, (fit(err.least_bytes, o, 16, valid)))
+        assert.is_nil((fit(err.least_bytes - 1, o, 16, valid)))
+        o.patience = nil
+      end
+    end
+  end)
+
+  it("is exact for a pool that evicts", function()
+    --- Steps of a net whose pool reaches less than the limit that its evictions were found under.
+    local function steps(total)
+      local t <close> = trainer { policy = "pool", total = total }
+      local ok, err = pcall(function()
+        for _ = 1, 2 do t:step(rows(64)) end
+      end)
+      return ok and t.model:workspace():held_bytes() or nil, err
+    end
+    local _, err = steps(1000)
+    assert.are.equal(err.least_bytes, (steps(err.least_bytes)))
+    local held, again = steps(err.least_bytes - 1)
+    assert.is_nil(held)
+    assert.are.equal(err.least_bytes, again.least_bytes)
   end)
 
   it("says which program it speaks of, and of which plan a budget is a share", function()

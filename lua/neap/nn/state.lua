@@ -289,9 +289,15 @@ end
 
 --- Names of the blobs in the workspace that hold parameters and statistics, tied ones once.
 function Module.blob_names(self)
-  local list, root, t = records(self)
-  local names = {}
+  local list, root = records(self)
   ensure(root, list)
+  return Module._blob_names(self)
+end
+
+--- The same, whether they are in the workspace yet or not.
+function Module._blob_names(self)
+  local list, _, t = records(self)
+  local names = {}
   for _, record in ipairs(list) do
     if not record.tied then names[#names + 1] = blob_name(record, t) end
   end

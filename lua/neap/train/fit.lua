@@ -44,7 +44,8 @@ local fit_options = record.declare("trainer:fit", {
     min = 0,
     unset = "no limit",
     doc = [[epochs without a better (validation)
-      loss after which the fit ends; the model has the parameters of the best one then]],
+      loss after which the fit ends; the model has the parameters of the best one then, which lie
+      beside its own meanwhile: a total counts them]],
   },
   { "verbose", "integer", 1, min = 0, max = 2, doc = "how much is printed" },
   { "on_step", "function", doc = "f(result of a step, t): false ends the fit" },
@@ -177,25 +178,35 @@ local function end_epoch(self, o, epoch, seconds, bar)
 end
 
 -- The best parameters so far lie in the workspace beside the others, as state that goes into
--- checkpoints: a run that is resumed knows them too.
+-- checkpoints: a run that is resumed knows them too. Under a total they are made before the first
+-- step, so that no epoch is trained whose parameters there is no room for. Until an epoch is better
+-- than none, `position.best` is infinite and they hold nothing.
 
-local function keep_best(self)
-  local net, names = net_module.new "best", self.model:blob_names()
-  for _, name in ipairs(names) do
+local function hold_best(self)
+  local net = net_module.new "best"
+  for _, name in ipairs(self.model:blob_names()) do
     local t = self.ws:view(name)
     net:declare(best_prefix .. name, "state", t.shape, t.dtype, { op = "Constant", value = 0 },
       false)
   end
   self.ws:init(net)
+end
+
+local function keep_best(self)
+  local names = self.model:blob_names()
+  -- within the total, too, where what the data looks like was not known before
+  attempt(self, nil, self.ws, hold_best)
   for _, name in ipairs(names) do self.ws:feed(best_prefix .. name, self.ws:view(name)) end
 end
 
---- The parameters are those of the best epoch, and these are no longer kept apart.
+--- The parameters are those of the best epoch, if there was one, and these are no longer kept
+-- apart.
 local function restore_best(self)
   for _, name in ipairs(self.model:blob_names()) do
-    if self.ws:has(best_prefix .. name) then
-      self.ws:feed(name, self.ws:view(best_prefix .. name))
-      self.ws:remove(best_prefix .. name)
+    local kept = best_prefix .. name
+    if self.ws:has(kept) then
+      if self.position.best < math.huge then self.ws:feed(name, self.ws:view(kept)) end
+      self.ws:remove(kept)
     end
   end
 end
@@ -271,25 +282,34 @@ local function fit(self, set, o)
   return self:history()
 end
 
---- The programs of a step and of an evaluation of `rows` rows. A total is that of both, so that the
--- step's leaves the other one room: what a refusal of the first names will do for both.
-local function make_both(self, rows)
-  if self.memory.total ~= nil and programs.has_range(self.memory) then
-    local step_rows = self.micro == "fit" and 1 or math.min(self.micro or self.batch, self.batch)
-    self.reserve = programs.reserve_of(self, rows, step_rows)
+--- The programs of a step and, where `rows` are given, of an evaluation of so many; and with
+-- `patience` the room for the best parameters. A total is that of all, so that the step's leaves
+-- the others room: what a refusal of the first names will do for all.
+local function make_all(self, rows, patience)
+  local is_planned = programs.has_range(self.memory)
+  if self.memory.total ~= nil and is_planned then
+    local step_rows = self.micro == "fit" and 1 or self.micro or self.batch
+    step_rows = math.min(step_rows, self.batch)
+    local reserve = rows and programs.reserve_of(self, rows, step_rows) or { 0, 0 }
+    local best = patience and programs.weights_of(self, best_prefix) or 0
+    self.reserve = { reserve[1] + best, reserve[2] }
     programs.program_of(self, self.batch)
+    self.reserve = reserve -- the best parameters are held from here on
   end
-  programs.program_for(self, rows, "eval")
+  if patience and is_planned then hold_best(self) end
+  if rows then programs.program_for(self, rows, "eval") end
 end
 
---- A limit may refuse the look at other data: its program is made first, so that no epoch is
--- trained before that.
-local function prepare_valid(self, valid)
-  if valid == nil or self.fields == nil then return end
+--- A limit may refuse the look at other data, or what patience keeps: they are made first, so that
+-- no epoch is trained before that.
+local function prepare(self, o)
+  local keeps = o.patience ~= nil and self.memory.total ~= nil
+  if self.fields == nil or not (o.valid or keeps) then return end
   if self.micro == "fit" then fit_batch.limit(self) end
   if self.memory.total == nil and self.memory.budget == nil then return end
-  local spec = valid:spec()
-  attempt(self, nil, find_workspace(self), make_both, math.min(spec.batch, spec.n))
+  local spec = o.valid and o.valid:spec()
+  local rows = spec and math.min(spec.batch, spec.n)
+  attempt(self, nil, find_workspace(self), make_all, rows, keeps)
 end
 
 --- A model may not take the valid data's sizes: that is known before an epoch has gone.
@@ -311,7 +331,7 @@ local function begin_fit(self, set, o, refuse)
   self.batch = math.min(spec.batch, spec.n)
   self.most.train = math.max(self.most.train, self.batch)
   if #set == 0 then fail("fit: the data set has no batch") end
-  prepare_valid(self, o.valid)
+  prepare(self, o)
   return fit(self, set, o)
 end
 

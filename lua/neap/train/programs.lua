@@ -210,14 +210,33 @@ end
 
 local size_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, f16 = 2, bf16 = 2, i16 = 2, u16 = 2 }
 
+--- Bytes of a blob of a net.
+local function bytes_of(net, name)
+  local n = size_of[net:_type(name)] or 1
+  for _, size in ipairs(net:blob(name).shape) do n = n * size end
+  return (n + 63) // 64 * 64
+end
+
 --- Bytes of each input and output of a net.
 local function io_bytes(net)
   local bytes = {}
   for _, row in ipairs(net:_blobs()) do
     if row.role == "input" or row.role == "output" then
-      local n = size_of[net:_type(row.name)] or 1
-      for _, size in ipairs(net:blob(row.name).shape) do n = n * size end
-      bytes[row.name] = (n + 63) // 64 * 64
+      bytes[row.name] = bytes_of(net, row.name)
+    end
+  end
+  return bytes
+end
+
+--- Bytes of a copy of the model's parameters and state under names that begin with `prefix`; of
+-- those that the workspace has already, none.
+local function weights_of(self, prefix)
+  local net, bytes = net_of(self, "eval", self.batch), 0
+  local ws, is_own = self.ws, {}
+  for _, name in ipairs(self.model:_blob_names()) do is_own[name] = true end
+  for _, row in ipairs(net:_blobs()) do
+    if is_own[row.name] and not ws:has(prefix .. row.name) then
+      bytes = bytes + bytes_of(net, row.name)
     end
   end
   return bytes
@@ -229,10 +248,11 @@ local function reserve_of(self, n, rows)
   local net = net_of(self, "eval", n)
   local memory = copy(self.memory, { total = 1, store = false })
   memory.budget = nil
-  local ok, err = pcall(net.plan, net, memory) -- refused, with its least
+  -- as a range of batches, which its program is within: refused, with its least
+  local ok, err = pcall(core.new_range, net, memory)
   local fixed = not ok and type(err) == "table" and rawget(err, "fixed")
   if not fixed or not err.least_bytes then return nil end
-  local arena, bytes = err.least_bytes, fixed.constants or 0
+  local arena, bytes = err.least_bytes, 0
   for _, b in pairs(fixed) do arena = arena - b end
   local step = io_bytes((net_of(self, is_split(self) and "micro" or "train", rows)))
   for name, b in pairs(io_bytes(net)) do bytes = bytes + math.max(b - (step[name] or 0), 0) end
@@ -550,6 +570,6 @@ return {
   learn = learn, learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs,
   net_of = net_of, is_split = is_split, program_for = program_for, drop_held = drop_held,
   update_for = update_for, micro_rows = micro_rows, program_of = program_of,
-  reserve_of = reserve_of,
+  reserve_of = reserve_of, weights_of = weights_of,
   has_range = has_range,
 }
