@@ -253,6 +253,22 @@ function M.read_dot(text)
   return nodes, edges, clusters
 end
 
+--- Whether oneDNN has Winograd's algorithm here, which takes scratch that others do without: it
+-- does where the processor has AVX-512.
+function M.has_winograd()
+  for _, e in ipairs(core.engines) do
+    if e.name == "dnnl" and e.missing then return false end
+  end
+  local net = neap.net "winograd"
+  local x = net:input("x", { 8, 64, 28, 28 })
+  local w = net:param("w", { 64, 64, 3, 3 }, { "Xavier" })
+  net:outputs(net:op("Conv", { x, w }, { "y" }, { pad = 1 }))
+  for _, op in ipairs(net:plan({ engine = "dnnl", fuse = false, store = false }):ops()) do
+    if op.algorithm == "winograd" then return true end
+  end
+  return false
+end
+
 --- Every xml tag is closed, in order, and no text holds a bare & or a figure that is not a number.
 function M.check_xml(svg)
   local open = {}

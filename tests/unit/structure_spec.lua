@@ -139,9 +139,9 @@ describe("the structure of a plan", function()
   end)
 
   it("names the algorithm of a convolution, and what speaks against another", function()
-    local missing
-    for _, e in ipairs(core.engines) do missing = e.name == "dnnl" and e.missing or missing end
-    if missing then return end
+    if not support.has_winograd() then
+      return pending "needs a processor with AVX-512, where oneDNN has Winograd's algorithm"
+    end
     local why = {}
     for _, c in ipairs { { 64, 28, 3 }, { 64, 28, 5 }, { 64, 4, 3 } } do
       local net = neap.net "conv"
