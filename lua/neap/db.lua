@@ -4,6 +4,7 @@ local core = require "neap.core"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
+local unanswered = require "neap.inner.unanswered"
 
 local Db = core.Db
 local db = {}
@@ -63,14 +64,28 @@ local function in_bytes(params)
   return out
 end
 
--- What a canned query may be asked of by its number, or by what it is found by: db/asked/KIND.sql.
-local kinds = { "plan", "run" }
-
 local function uses(text, param) return text:find(":" .. param .. "%f[^%w_]") ~= nil end
 
---- Report of a canned query of one plan, or run, asked of all that the parameters speak of.
-local function ask_each(self, kind, text, params)
-  local finder = core.embedded("db/asked/" .. kind .. ".sql")
+--- What a canned query is asked of by its number, or by what it is found by: its second line says
+-- ":run .. (db/asked/run.sql)". @return "run" and the text of that file; nil for other queries
+local function finder_of(text)
+  local kind, path = text:match "\n%-%-[^\n]*:(%l+) [^\n]*%((db/asked/%l+%.sql)%)"
+  return kind, path and core.embedded(path)
+end
+
+--- Names of the parameters of a canned query, those that find what it is asked of included.
+function db.parameters(name)
+  local text = core.embedded("db/queries/" .. name .. ".sql")
+  local _, finder = finder_of(text)
+  local names = {}
+  local heads = text:match "\n%-%- ([^\n]*)" .. (finder and finder:match "\n%-%- (:[^\n]*)" or "")
+  for param in heads:gmatch ":(%l+)" do names[#names + 1] = param end
+  return names
+end
+
+--- Report of a canned query of one plan, or run, asked of all that the parameters speak of; and the
+-- numbers of these.
+local function ask_each(self, kind, finder, text, params)
   local to_find, others = {}, {}
   for name, value in pairs(params) do
     if uses(finder, name) then to_find[name] = value end
@@ -78,9 +93,9 @@ local function ask_each(self, kind, text, params)
   end
   local found, message, code = self:_query(finder, to_find, true)
   if found == nil then return nil, message, code end
-  local all
-  for _, row in ipairs(found) do
-    others[kind] = row[kind]
+  local all, numbers = nil, {}
+  for i, row in ipairs(found) do
+    others[kind], numbers[i] = row[kind], row[kind]
     local answer
     answer, message, code = ask(self, text, others, true)
     if answer == nil then return nil, message, code end
@@ -88,11 +103,13 @@ local function ask_each(self, kind, text, params)
     if all == nil or #all == 0 then all = answer else options.append(all, answer) end
   end
   -- of nothing: its columns
-  return all or ask(self, text, others, true)
+  if all == nil then all, message, code = ask(self, text, others, true) end
+  if all == nil then return nil, message, code end
+  return all, numbers
 end
 
 --- db:query(name [, params]) -> Report of a canned query (db/queries/NAME.sql), whose parameters
--- may be left out.
+-- may be left out. What it is asked of must be there: an unknown net, plan, run or blob raises.
 -- @usage db:query("peak", { net = "lenet", mode = "train", budget = "2MiB" })
 function Db:query(name, params)
   if type(name) ~= "string" then
@@ -100,17 +117,30 @@ function Db:query(name, params)
   end
   local text = core.embedded("db/queries/" .. name .. ".sql")
   if text == nil then
+    local near = options.nearest(name, db.queries())
     error(core.error {
       code = "name",
       message = ("there is no query \"%s\""):format(name),
-      hint = "there are " .. table.concat(db.queries(), ", "),
+      hint = near and ("did you mean \"%s\"?"):format(near)
+        or "there are " .. table.concat(db.queries(), ", "),
     })
   end
   params = in_bytes(params)
-  for _, kind in ipairs(kinds) do
-    if uses(text, kind) and params[kind] == nil then return ask_each(self, kind, text, params) end
+  if uses(text, "blob") and params.blob == nil then
+    core.fail(("%s needs a blob: neap sql %s blob=NAME, plan:values() lists them"):format(name,
+      name))
   end
-  return ask(self, text, params, true)
+  local kind, finder = finder_of(text)
+  local answer, found, code
+  if kind and params[kind] == nil then
+    answer, found, code = ask_each(self, kind, finder, text, params)
+  else
+    answer, found, code = ask(self, text, params, true)
+    if answer then found = kind and { params[kind] } end
+  end
+  if answer == nil then return nil, found, code end
+  if #answer == 0 then unanswered.check(self, kind, found, params) end
+  return answer
 end
 
 --- db:info() -> Report: path, version, bytes, rows of each table.

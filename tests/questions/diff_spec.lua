@@ -113,7 +113,8 @@ describe("what is different in another run?", function()
     neap_command "profile run mlp --batch 64 --steps 3"
     local text, code = neap_command "diff run:1 run:2"
     assert.are.equal(0, code, text)
-    assert.is_truthy(text:find("run 1 of \"mlp\" -> run 2 of \"mlp\"", 1, true), text)
+    assert.is_truthy(text:find("run 1 of \"mlp\", inference, batch 4 -> run 2 of \"mlp\", \z
+      inference, batch 64", 1, true), text)
     assert.is_truthy(text:find("time ", 1, true), text)
     local db <close> = assert(neap.db(file))
     local plan = db:sql "select p.* from run r join plan p using (plan_id) order by run_id"
@@ -127,11 +128,25 @@ describe("what is different in another run?", function()
     local commits = assert(db:sql "select commit_id from run order by run_id")
     assert.are.equal(("abc1"):rep(10), commits[1].commit_id)
     assert.are.equal(("def4"):rep(10), commits[2].commit_id)
-    text, code = neap_command "diff commit:abc commit:def --max-memory 1%"
+    -- of two commits runs of one batch are compared, unless others are asked for
+    text, code = neap_command "diff commit:abc commit:def"
+    assert.are.equal(1, code, text)
+    assert.is_truthy(text:find("it has mlp infer batch 64", 1, true), text)
+    text, code = neap_command "diff commit:abc:mlp:4 commit:def:mlp:64 --max-memory 1%"
     assert.are.equal(1, code, text)
     assert.is_truthy(text:find("memory has grown by", 1, true), text)
-    text, code = neap_command "diff commit:def commit:abc --max-memory 1%"
+    text, code = neap_command "diff commit:def:mlp:64 commit:abc:mlp:4 --max-memory 1%"
     assert.are.equal(0, code, text)
+    neap_command "profile run mlp --batch 4 --steps 3"
+    neap_command "profile run xor --batch 4 --steps 3"
+    for _, words in ipairs { "commit:abc commit:def", "commit:abc run:3", "run:1 commit:def" } do
+      text, code = neap_command("diff " .. words)
+      assert.are.equal(0, code, text)
+      assert.is_truthy(text:find("^run 1 of [^\n]* %-> run 3 of "), text)
+    end
+    text, code = neap_command "diff commit:abc:xor commit:def"
+    assert.are.equal(1, code, text)
+    assert.is_truthy(text:find("it has mlp infer batch 4", 1, true), text)
     text, code = neap_command "diff run:1 run:99"
     assert.are.equal(1, code, text)
     assert.is_truthy(text:find("has no run 99", 1, true), text)

@@ -72,7 +72,7 @@ describe("the database", function()
       peak.live)
     local first = rows(db,
       "select blob, line from v_peak where mode = 'train' and newest order by bytes desc")[1]
-    assert.equal("conv1", first.blob)
+    assert.matches("^conv1", first.blob) -- it or its gradient, as vectors are wide
     assert.matches("^lenet.lua:%d+$", first.line)
   end)
 

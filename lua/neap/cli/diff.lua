@@ -11,7 +11,8 @@ end
 return {
   name = "diff", summary = "What has changed between two plans, runs or commits: culprits first.",
   define = function(command)
-    local what = "A net file or zoo name, planned now; run:7, plan:7 or commit:1a2b, as stored."
+    local what = "A net file or zoo name, planned now; run:7, plan:7 or commit:1a2b, as stored; \z
+      of commits, the newest runs of one net and batch, or of those of commit:1a2b:NET:BATCH."
     command:argument "before":description(what)
     command:argument "after":description "The same."
     command:option "--max-memory":argname "<percent>":convert(percent)
@@ -28,8 +29,7 @@ return {
     local cli, side = require "neap.cli", require "neap.plan.side"
     side.check("diff", { args.before, args.after }, args)
     local opened <close> = side.source(args)
-    local report = require("neap.plan.diff").sides(opened:side("diff", args.before),
-      opened:side("diff", args.after))
+    local report = require("neap.plan.diff").sides(opened:sides("diff", args.before, args.after))
     if args.max_time and not report.time_percent then
       cli.usage "diff: --max-time needs two runs: run:ID or commit:NAME"
     end

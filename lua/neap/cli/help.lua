@@ -22,11 +22,11 @@ local environment = {
 
 return {
   name = "help",
-  summary = "Help on a command; `help env`: the environment variables; `help options`: memory \z
-    options.",
+  summary = "Help on a command; `help questions`: what can be asked of plans and runs; `help env`: \z
+    the environment variables; `help options`: memory options.",
   plain = true,
   define = function(command)
-    command:argument "topic":args "?":description "A command, env, or options."
+    command:argument "topic":args "?":description "A command, questions, env, or options."
   end,
   run = function(args)
     local cli = require "neap.cli"
@@ -43,6 +43,10 @@ return {
             or row.version and "  [" .. row.version .. "]"
             or ""))
       end
+      return 0
+    end
+    if args.topic == "questions" then
+      print(require("neap.help.questions").text())
       return 0
     end
     if args.topic == "options" then

@@ -133,8 +133,9 @@ return {
       :description "The plan made again with a change: batch=128, without=block2, dtype=bf16, or \z
         a memory option, budget=2MiB. After NET; several words are one change, several \z
         --what-if several."
-    command:option "--curve":choices { "batch", "budget" }
-      :description "Plans of several batches, or of budgets down to the least that can be met."
+    command:option "--curve":choices { "batch", "budget", "policy" }
+      :description "Plans of several batches, of budgets down to the least that can be met, or of \z
+        all policies."
     command:option "--fit":argname "<bytes>"
       :description "The largest batch that takes so many bytes in all."
     command:flag "--doctor":description "What would make the plan smaller, and what it costs."
@@ -179,6 +180,9 @@ return {
       print(("largest batch %d: one row more takes more than %s"):format(batch, args.fit))
     end
     if #reports == 0 and (args.fit or args.json) then reports = { plan:forecast() } end
+    -- what has no title of its own is named by the plan's
+    local is_named = #reports == 0 or args.fit or rawget(reports[1], "_title")
+    if not is_named and not args.json then print(plan) end
     for i, report in ipairs(reports) do
       if i > 1 and not args.json then print() end
       cli.show(report, args)

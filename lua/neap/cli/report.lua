@@ -23,8 +23,12 @@ return {
     local words = { args.what, args.against }
     sides.check("report", words, args)
     local opened <close> = sides.source(args)
-    local before = opened:side("report", args.what, true)
-    local after = args.against and opened:side("report", args.against, true)
+    local before, after
+    if args.against then
+      before, after = opened:sides("report", args.what, args.against, true)
+    else
+      before = opened:side("report", args.what, true)
+    end
     local text = require("neap.report.html").page(before, after)
     if args.output == "-" then
       io.stdout:write(text)

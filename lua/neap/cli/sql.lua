@@ -4,16 +4,12 @@
 local function list(args)
   local cli, core, report = require "neap.cli", require "neap.core", require "neap.report"
   local rows = {}
-  for _, name in ipairs(require("neap.db").queries()) do
+  local db = require "neap.db"
+  for _, name in ipairs(db.queries()) do
     local text = core.embedded("db/queries/" .. name .. ".sql")
-    local first, takes = text:match "^%-%- *([^\n]*)\n%-%- *([^\n]*)"
     local params = {}
-    for param in takes:gmatch ":(%l+)" do params[#params + 1] = param .. "=" end
-    local finder = core.embedded(takes:match "%((db/asked/%l+%.sql)%)" or "") or ""
-    for param in (finder:match "\n%-%- (:[^\n]*)" or ""):gmatch ":(%l+)" do
-      params[#params + 1] = param .. "="
-    end
-    rows[#rows + 1] = { query = name, answers = first:gsub("^" .. name .. ": *", ""),
+    for i, param in ipairs(db.parameters(name)) do params[i] = param .. "=" end
+    rows[#rows + 1] = { query = name, answers = text:match "^%-%- *[%w_]+: *([^\n]*)",
       takes = table.concat(params, " ") }
   end
   cli.show(report.new { rows = rows, columns = { "query", "answers", "takes" } }, args)

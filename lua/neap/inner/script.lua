@@ -82,8 +82,11 @@ local function folder_of(name)
   return name:match "^(.*)/[^/]*$" or "."
 end
 
---- What a net is called that nobody has named: as the script that runs, "model" where none does.
-function script.net_name()
+--- What a model's net is called: by the name that the model was given, or has in the zoo, else as
+-- the script that runs, "model" where none does.
+function script.net_name(model)
+  local given = rawget(model, "_wanted_name") or rawget(model, "_zoo_name")
+  if given then return given end
   local name = (rawget(_G, "arg") or {})[0]
   return type(name) == "string" and name:match "([%w_%-]+)%.lua$" or "model"
 end

@@ -340,7 +340,7 @@ function Module.net(self, given)
   local blobs, fields = {}, {}
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
-  local net_name = o.name or self._wanted_name or script.net_name()
+  local net_name = o.name or script.net_name(self)
   local record = building(net_name, root, {
     train = o.train,
     traced = o.traced,

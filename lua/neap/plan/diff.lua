@@ -36,7 +36,8 @@ function diff.of_plan(plan, times, step_ns)
   end
   return {
     figures = figures,
-    label = ("plan of \"%s\", batch %d"):format(plan.net, plan.batch), ops = plan:_ops(),
+    label = ("plan of \"%s\", %s, batch %d"):format(plan.net,
+      plan.train and "training" or "inference", plan.batch), ops = plan:_ops(),
     values = plan:_values(), peak_step = plan.peak_step, arena_bytes = plan.arena_bytes,
     total_bytes = plan.total_bytes, times = times, step_ns = step_ns,
   }
@@ -45,11 +46,17 @@ end
 local plan_sql = [[select *, arena_bytes + parameter_bytes + gradient_bytes + state_bytes + io_bytes
   + constant_bytes + frame_bytes as total_bytes from plan where plan_id = :id]]
 
---- Rows of a query; raises what it fails with.
+--- Rows of a query, in which parameters that are not given are null; raises what it fails with.
 local function ask(db, sql, params)
-  local rows, message = db:_query(sql, params)
+  local rows, message = db:_query(sql, params, true)
   if not rows then error(message, 0) end
   return rows
+end
+
+--- Net, mode and batch of a row of plan or run, as answers name them.
+local function said(row)
+  return ("\"%s\", %s, batch %d"):format(row.net,
+    row.mode == "train" and "training" or "inference", row.batch or 0)
 end
 
 --- A stored plan as a side.
@@ -57,7 +64,7 @@ function diff.of_plan_id(db, id, label)
   local plan = ask(db, plan_sql, { id = id })[1]
   if not plan then fail(("the database has no plan %d"):format(id)) end
   return {
-    label = label or ("plan %d of \"%s\", batch %d"):format(id, plan.net, plan.batch or 0),
+    label = label or ("plan %d of %s"):format(id, said(plan)),
     ops = ask(db, "select * from plan_op where plan_id = :id order by step", { id = id }),
     values = ask(db, "select * from plan_value where plan_id = :id order by value_no", { id = id }),
     peak_step = plan.peak_step, arena_bytes = plan.arena_bytes, total_bytes = plan.total_bytes,
@@ -78,7 +85,7 @@ function diff.of_run_id(db, id)
   local run = ask(db, "select * from run where run_id = :id", { id = id })[1]
   if not run then fail(("the database has no run %d; neap profile list shows them"):format(id)) end
   if not run.plan_id then fail(("run %d has no plan any more"):format(id)) end
-  local side = diff.of_plan_id(db, run.plan_id, ("run %d of \"%s\""):format(id, run.net))
+  local side = diff.of_plan_id(db, run.plan_id, ("run %d of %s"):format(id, said(run)))
   local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
   side.step_ns = run.step_median_ns
   diff.add_course(side, db, id)
@@ -89,12 +96,54 @@ function diff.of_run_id(db, id)
   return side
 end
 
---- The newest run of a commit, by the beginning of its name.
-function diff.of_commit(db, text)
-  local run = ask(db, [[select run_id from run where commit_id like :text || '%' and plan_id is not
-    null order by uuid desc limit 1]], { text = text })[1]
-  if not run then fail(("the database has no run of a commit %s.."):format(text)) end
+-- Runs of a commit, by the beginning of its name, that have a plan.
+local of_commit = [[select * from run where plan_id is not null
+  and commit_id like :text || '%' and (:net is null or net = :net)
+  and (:mode is null or mode = :mode) and (:batch is null or batch = :batch)]]
+
+--- Raises for a commit that has no such run, and says which it has.
+local function fail_of_commit(db, wanted)
+  local words, has = {}, {}
+  local sql = ("select distinct net, mode, batch from (%s) order by 1, 2, 3 limit 8"):format(
+    of_commit)
+  for _, row in ipairs(ask(db, sql, { text = wanted.text })) do
+    has[#has + 1] = ("%s %s batch %d"):format(row.net, row.mode, row.batch or 0)
+  end
+  for _, name in ipairs { "net", "mode", "batch" } do
+    if wanted[name] ~= nil then words[#words + 1] = name .. " " .. wanted[name] end
+  end
+  fail(("the database has no run of a commit %s..%s%s"):format(wanted.text,
+    #has > 0 and #words > 0 and " with " .. table.concat(words, ", ") or "",
+    #has > 0 and "; it has " .. table.concat(has, "; ") or ""))
+end
+
+--- The newest run of a commit.
+-- @param wanted { text = the beginning of its name, net, mode, batch = nil for any }
+function diff.of_commit(db, wanted)
+  local run = ask(db, of_commit .. " order by uuid desc limit 1", wanted)[1]
+  if not run then fail_of_commit(db, wanted) end
   return diff.of_run_id(db, run.run_id)
+end
+
+--- The newest runs of two commits that are of the same net, mode and batch, unless both say which
+-- net, or batch, they mean. @return two sides
+function diff.of_commits(db, before, after)
+  local params = { text = before.text, net = before.net, batch = before.batch,
+    other = after.text, other_net = after.net, other_batch = after.batch }
+  local second = of_commit:gsub(":(%l+)", { text = ":other", net = ":other_net",
+    batch = ":other_batch", mode = "null" })
+  local first = of_commit:gsub(":mode", "null")
+  local pair = ask(db, ([[select a.run_id as before, b.run_id as after
+    from (%s) a join (%s) b on b.mode = a.mode
+      and (b.net = a.net or (:net is not null and :other_net is not null))
+      and (b.batch is a.batch or (:batch is not null and :other_batch is not null))
+    order by b.uuid desc, a.uuid desc limit 1]]):format(first, second), params)[1]
+  if pair then return diff.of_run_id(db, pair.before), diff.of_run_id(db, pair.after) end
+  -- whichever of them has no such run at all says so, else the second has none like the first's
+  local run = ask(db, of_commit .. " order by uuid desc limit 1", before)[1]
+  if not run then fail_of_commit(db, before) end
+  fail_of_commit(db, { text = after.text, net = after.net or run.net, mode = run.mode,
+    batch = after.batch or run.batch })
 end
 
 -- ---- what each layer has ------------------------------------------------------------------------
@@ -236,7 +285,7 @@ function diff.sides(before, after)
   local left, rest_left = layers_of(before)
   local right, rest_right = layers_of(after)
   local rows, n_same, ns_left, ns_right, quiet = {}, 0, 0, 0, 0
-  local all = align(left, right)
+  local all, timed = align(left, right), before.times ~= nil and after.times ~= nil
   all[#all + 1] = {
     { name = "(gaps, frames, copies)", bytes = rest_left, ns = 0, noise_ns = 0 },
     { name = "(gaps, frames, copies)", bytes = rest_right, ns = 0, noise_ns = 0 },
@@ -245,13 +294,12 @@ function diff.sides(before, after)
     local row = row_of(pair[1], pair[2])
     ns_left = ns_left + (pair[1] or nothing).ns
     ns_right = ns_right + (pair[2] or nothing).ns
-    if row.what == "" and row.change_bytes == 0 and not row.is_clear then
+    if row.what == "" and row.change_bytes == 0 and not (timed and row.is_clear) then
       n_same, quiet = n_same + 1, quiet + row.change_ns
     else
       rows[#rows + 1] = row
     end
   end
-  local timed = before.times ~= nil and after.times ~= nil
   local order = {}
   for i, row in ipairs(rows) do order[row] = i end
   table.sort(rows, function(a, b)
@@ -262,6 +310,7 @@ function diff.sides(before, after)
     return order[a] < order[b]
   end)
   local totals = {
+    before = before.label, after = after.label,
     before_bytes = before.total_bytes, after_bytes = after.total_bytes,
     memory_percent = percent(before.total_bytes, after.total_bytes), n_same = n_same,
     quiet_ns = quiet,

@@ -54,6 +54,13 @@ Plan.meta.__tostring = function(p)
     percent(f.arena_bytes, f.baseline_bytes))
 end
 
+--- Totals of an answer, with the net, mode and batch that it is of.
+local function named(p, totals)
+  local f = figures(p)
+  totals.net, totals.mode, totals.batch = f.net, f.mode, f.batch
+  return totals
+end
+
 --- plan:forecast() -> Report: bytes per region, and what the plan promises.
 function Plan:forecast()
   local f, rows = figures(self), {}
@@ -141,7 +148,7 @@ end
 function Plan:ops()
   return report.of("op", {
     rows = self:_ops(),
-    totals = { peak_step = figures(self).peak_step },
+    totals = named(self, { peak_step = figures(self).peak_step }),
     order = { "peak_step" },
   })
 end
@@ -236,7 +243,7 @@ function Plan:explain(blob)
     rows = rows,
     text = text,
     columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason", "refusal" },
-    totals = rows[1] or {},
+    totals = named(self, rows[1] or {}),
   }
 end
 
@@ -262,19 +269,21 @@ function Plan:peak()
     rows = rows,
     text = self:_peak(),
     columns = { "blob", "bytes", "shape", "first_step", "last_step", "line" },
-    totals = { peak_step = step, arena_bytes = figures(self).arena_bytes },
+    totals = named(self, { peak_step = step, arena_bytes = figures(self).arena_bytes }),
   }
 end
 
 --- plan:curve() -> Report: live bytes step by step; tostring is a line of blocks. plan:curve
--- "batch" and plan:curve "budget", with a list of points or without: arena_bytes of a plan for
--- each of several batches, or budgets down to the least that can be met, with what is recomputed.
+-- "batch", "budget" and "policy", with a list of points or without: arena_bytes of a plan for each
+-- of several batches, of budgets down to the least that can be met, with what is recomputed, or of
+-- the policies by which values get their addresses.
 -- @usage print(plan:curve "budget") print(plan:curve("batch", { 1, 10, 100 }))
 function Plan:curve(kind, points)
   if kind == "batch" then return whatif.by_batch(self, points) end
   if kind == "budget" then return whatif.by_budget(self, points) end
+  if kind == "policy" then return whatif.by_policy(self, points) end
   if kind ~= nil then
-    fail(("plan:curve expects \"batch\", \"budget\" or nothing, got %s"):format(
+    fail(("plan:curve expects \"batch\", \"budget\", \"policy\" or nothing, got %s"):format(
       options.shown(kind)))
   end
   local rows, bytes, most = {}, {}, 1
@@ -306,13 +315,13 @@ function Plan:why(a, b)
     rows = rows,
     text = self:_why(names[1], names[2]),
     columns = { "blob", "bytes", "offset_bytes", "first_step", "last_step", "reason" },
-    totals = {
+    totals = named(self, {
       together = rows[1].storage_no == rows[2].storage_no
         or rows[1].region == "arena"
           and rows[2].region == "arena"
           and rows[1].offset_bytes < rows[2].offset_bytes + rows[2].bytes
           and rows[2].offset_bytes < rows[1].offset_bytes + rows[1].bytes,
-    },
+    }),
     order = {},
   }
 end

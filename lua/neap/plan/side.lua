@@ -1,5 +1,6 @@
 --- Sides of neap.plan.diff from words of a command line: a net file or a net of the zoo, planned
--- now, or run:7, plan:7, commit:1a2b, as they are stored.
+-- now, or run:7, plan:7, commit:1a2b, as they are stored. A commit has many runs: commit:1a2b:lenet
+-- or commit:1a2b:lenet:64 says of which net, and beside another side it is one like that.
 -- @module neap.plan.side
 local diff = require "neap.plan.diff"
 local options = require "neap.inner.options"
@@ -52,17 +53,37 @@ local function open(self)
   return self.db
 end
 
+--- What a word asks of a commit, as diff.of_commit takes it; nil for other words.
+local function commit_of(verb, word)
+  local kind, rest = stored_item(word)
+  if kind ~= "commit" then return nil end
+  local text, net, batch = rest:match "^(%x+)$"
+  if not text then text, net, batch = rest:match "^(%x+):(.-):(%d+)$" end
+  if not text then text, net = rest:match "^(%x+):(.+)$" end
+  if not text then
+    require("neap.cli").usage(("%s: commit: takes the beginning of a commit's name, and of what \z
+      was run then: commit:1a2b:lenet:64; got \"%s\""):format(verb, word))
+  end
+  return { text = text, net = net, batch = math.tointeger(tonumber(batch)) }
+end
+
 --- A side; a net has the times that its newest stored run gives it where `timed` says so.
-function Source:side(verb, word, timed)
+-- @param like table|nil the side beside it: a commit's run is one of the same net, mode and batch
+function Source:side(verb, word, timed, like)
   local cli, args = require "neap.cli", self.args
   local kind, rest = stored_item(word)
   local id = rest and math.tointeger(tonumber(rest))
   if kind == "run" and id then return diff.of_run_id(open(self), id) end
   if kind == "plan" and id then return diff.of_plan_id(open(self), id) end
-  if kind == "commit" and rest:match "^%x+$" then return diff.of_commit(open(self), rest) end
+  local wanted = commit_of(verb, word)
+  if wanted then
+    local figures = like and like.figures or {}
+    wanted.net, wanted.batch = wanted.net or figures.net, wanted.batch or figures.batch
+    wanted.mode = figures.mode
+    return diff.of_commit(open(self), wanted)
+  end
   if kind then
-    cli.usage(("%s: %s: takes a number, and commit: the beginning of a commit's name; got \z
-      \"%s\""):format(verb, kind, word))
+    cli.usage(("%s: %s: takes a number, got \"%s\""):format(verb, kind, word))
   end
   local netfile = require "neap.net.file"
   local memory = require("neap.memory.options").of_command(args)
@@ -71,6 +92,18 @@ function Source:side(verb, word, timed)
     netfile.memory(file, memory))
   local made = diff.of_plan(plan)
   return timed and times.into(made, plan) or made
+end
+
+--- Two sides. Of two commits it is the newest runs of one net, mode and batch.
+function Source:sides(verb, before, after, timed)
+  local first, second = commit_of(verb, before), commit_of(verb, after)
+  if first and second then return diff.of_commits(open(self), first, second) end
+  if first then
+    local right = self:side(verb, after, timed)
+    return self:side(verb, before, timed, right), right
+  end
+  local left = self:side(verb, before, timed)
+  return left, self:side(verb, after, timed, left)
 end
 
 return side

@@ -67,6 +67,9 @@ local region_of = {
   io_bytes = "io", constant_bytes = "constants", frame_bytes = "frames",
 }
 
+--- How plans call their mode where they print themselves.
+function whatif.mode(plan) return plan.train and "training" or "inference" end
+
 --- Bytes of a plan by the names above.
 local function figure(plan, name)
   return region_of[name] and (plan.regions[region_of[name]] or 0) or plan[name]
@@ -75,7 +78,8 @@ end
 --- The report of two plans.
 local function compare(before, after, words, measured)
   local rows = {}
-  local totals = { plan = after, change = words,
+  local totals = { plan = after, change = words, net = before.net, mode = before.mode,
+    batch = before.batch,
     saved_bytes = before.total_bytes - after.total_bytes, n_changed = after.n_changed,
     recomputed_work = after.recomputed_work }
   for _, name in ipairs(names) do
@@ -96,7 +100,8 @@ local function compare(before, after, words, measured)
   return report.new {
     rows = rows,
     columns = { "figure", "before", "after", "change" },
-    title = ("\"%s\", batch %d, with %s"):format(before.net, before.batch, words),
+    title = ("\"%s\", %s, batch %d, with %s"):format(before.net, whatif.mode(before), before.batch,
+      words),
     totals = totals,
     order = {},
   }
@@ -148,7 +153,22 @@ end
 --- A bar of `share` of `most` columns.
 local function bar(share, most) return ("█"):rep(math.floor(share * most + 0.5)) end
 
-local function curve(kind, plan, rows, column)
+-- What is drawn, the columns, and the title behind "net", mode.
+local kinds = {
+  batch = { "total_bytes", { "batch", "arena_bytes", "total_bytes", "size", "curve" },
+    function() return ": bytes in all by batch" end },
+  budget = { "arena_bytes",
+    { "budget_bytes", "arena_bytes", "recomputed", "work", "time_ms", "size", "curve" },
+    function(plan, rows)
+      return (", batch %d: what a budget costs%s"):format(plan.batch, rows[1] and rows[1].time_ns
+        and "" or "; in time where neap profile run has measured its ops")
+    end },
+  policy = { "arena_bytes", { "policy", "arena_bytes", "total_bytes", "size", "curve" },
+    function(plan) return (", batch %d: the arena by policy"):format(plan.batch) end },
+}
+
+local function curve(kind, plan, rows)
+  local column, columns, title = table.unpack(kinds[kind])
   local most = 1
   for _, row in ipairs(rows) do most = math.max(most, row[column] or 0) end
   for _, row in ipairs(rows) do
@@ -157,11 +177,9 @@ local function curve(kind, plan, rows, column)
   end
   return report.new {
     rows = rows,
-    columns = kind == "batch" and { "batch", "arena_bytes", "total_bytes", "size", "curve" }
-      or { "budget_bytes", "arena_bytes", "recomputed", "work", "time_ms", "size", "curve" },
-    title = kind == "batch" and ("\"%s\": bytes in all by batch"):format(plan.net)
-      or ("\"%s\", batch %d: what a budget costs"):format(plan.net, plan.batch),
-    totals = {},
+    columns = columns,
+    title = ("\"%s\", %s%s"):format(plan.net, whatif.mode(plan), title(plan, rows)),
+    totals = { net = plan.net, mode = plan.mode, batch = plan.batch },
     order = {},
   }
 end
@@ -184,7 +202,23 @@ function whatif.by_batch(plan, points)
     local p = n == plan.batch and plan or again.plan("plan:curve", plan, { batch = n })
     rows[i] = { batch = n, arena_bytes = p.arena_bytes, total_bytes = p.total_bytes }
   end
-  return curve("batch", plan, rows, "total_bytes")
+  return curve("batch", plan, rows)
+end
+
+--- plan:curve "policy": where addresses come from, and what each way takes; without bytes where the
+-- plan's other options do not allow it.
+function whatif.by_policy(plan, points)
+  local rows = {}
+  for i, policy in ipairs(points or { "offset", "name", "pool", "none" }) do
+    local ok, p = pcall(again.plan, "plan:curve", plan, { policy = policy })
+    if not ok then
+      local code = type(p) == "table" and rawget(p, "code")
+      if code == "memory" or code == "interrupted" or points then error(p, 0) end
+      p = {}
+    end
+    rows[i] = { policy = policy, arena_bytes = p.arena_bytes, total_bytes = p.total_bytes }
+  end
+  return curve("policy", plan, rows)
 end
 
 --- The least budget that can be met, or nil: what a budget of 1 byte is refused with.
@@ -221,7 +255,7 @@ function whatif.by_budget(plan, points)
       end
     end
   end
-  return curve("budget", plan, rows, "arena_bytes")
+  return curve("budget", plan, rows)
 end
 
 return whatif

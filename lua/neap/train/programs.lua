@@ -332,7 +332,7 @@ end
 local function run_of(self)
   if self.run_row == nil and self.memory.store ~= false then
     self.run_row = core.new_run {
-      net = self.name or rawget(self.model, "_wanted_name") or script.net_name(),
+      net = self.name or script.net_name(self.model),
       mode = "train",
       batch = self.batch,
       tag = self.memory.tag,
