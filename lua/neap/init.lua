@@ -25,7 +25,7 @@ local record = require "neap.inner.record"
 
 core.net, core.workspace, core.rand, core.randn = net.new, workspace.new, tensor.rand, tensor.randn
 
-local neap = { version = core.version, op_functions = op.functions }
+local neap = { version = core.version, _op_functions = op.functions }
 
 for _, name in ipairs {
   "tensor", "zeros", "ones", "full", "empty", "like", "arange", "linspace", "eye", "load", "save",
@@ -179,38 +179,6 @@ function neap.ops(all)
   return report.new { rows = rows, columns = { "name", "method", "engines", "summary" } }
 end
 
-local class_help = {
-  ["neap.tensor"] = "tensor: x.shape x.dtype #x x[i] x[{ {1,2}, {}, -1 }] x:size() x:item() \z
-      x:totable() x:to(dtype) x:clone() x:view(..) "
-    .. "x:transpose(a, b) x:stats(), operators, and every op in lower case (neap.ops()).",
-  ["neap.net"] = "net: net:input(name, shape) net:param(name, shape, init) \z
-      net:FC({\"x\",\"w\",\"b\"}, \"y\") net:outputs{..} net:gradient(loss) "
-    .. "net:If(cond, f, g) net:While{..} net:Recurrent{..} net:expand{} net:bank(name, blobs|f) \z
-      net:scope(name, f) "
-    .. "net:export_scope(s) net:import_scope(s, net) net:summary{} net:forecast{} net:plan{} \z
-      net:text().",
-  ["neap.workspace"] = "workspace: ws:run(net, {x = t}) ws:feed(name, t) ws:fetch(name) \z
-      ws:view(name) ws:keep(name) ws:compile(net, memory) "
-    .. "ws:init(net) ws:save(path) ws:load(path [, {map=}]) ws:blobs() ws:sizes() ws:child{} \z
-      ws:create_scope(name) ws:add_net(net) ws:nets() ws:run_once(net) "
-    .. "ws:run_op(type, ins, outs) ws:run_steps{..} ws:drop_gradients().",
-  ["neap.scope"] = "scope, a stack of child workspaces: s:push(ws, {inner = outer}) \z
-      s:reuse_last(ws, {..}) s:pop_gradient(ws, {..}) s:clear() s:empty() #s "
-    .. "s:check_stack() s:check_bindings_match({..}) s:trim() s:held_bytes().",
-  ["neap.plan"] = "plan: p.arena_bytes p.lower_bound_bytes p.proved p.baseline_bytes \z
-      p.total_bytes p.regions; p:explain([blob]) p:peak() p:ops() "
-    .. "p:values() p:curve() p:forecast() p:summary() p:verify().",
-  ["neap.program"] = "program: p:run([n]) p.plan p:stats() (held_bytes of its workspace, \z
-    process_bytes of the process) p:profile{steps=} p:close().",
-  ["neap.db"] = "db: db:sql(query, params) db:rows(query) db:query(name) db:info() db:verify() \z
-    db:prune{} db:vacuum() db:backup(path) \z
-    db:merge(path) db:export{}.",
-  ["neap.trainer"] = "trainer: t:fit(data, {epochs=}) t:step{x =, y =} t:update() \z
-      t:evaluate(data) t:predict(x) t:history() t:plan() t:forecast() "
-    .. "t:program() t:run() t:save(path) t:load(path) t:close(); help \"t:fit\" shows one.",
-  ["neap.report"] = "report: print(r) #r r[i].field r.total r:json() r:csv().",
-}
-
 --- Names of what a module of Neap's holds, in order.
 local function names_in(t)
   local names = {}
@@ -239,6 +207,9 @@ local function help_on_table(x)
       return help.by_module(public_name(x) or name, names_in(x), name)
     end
   end
+  for name, value in next, neap.init do
+    if rawequal(value, x) then return help.by_name("init." .. name) end
+  end
   local meta = getmetatable(x)
   if type(meta) ~= "table" then return nil end
   if rawget(x, "_is_module") then
@@ -248,14 +219,16 @@ local function help_on_table(x)
     return text .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:")
       .. "; help \"m:plan\" shows one."
   end
-  return on_record
+  local of_class = on_record and help.by_class_of(x)
+  return on_record and on_record .. (of_class and "\n\n" .. of_class or "")
 end
 
 --- The record of the op that a name means: "Softmax", "softmax", "net:Softmax", "tensor:softmax",
 -- "neap.softmax"; nil for others.
 local function op_named(x)
   local class, name = x:match "^(%l+)[:.]([%w_]+)$"
-  if name and (class == "net" or class == "tensor" or class == "neap" or class == "op") then
+  local takes = { net = true, tensor = true, blob = true, neap = true, op = true }
+  if name and takes[class] then
     x = name
   end
   if op.records[x] then return op.records[x] end
@@ -314,8 +287,14 @@ local function thing_named(x)
   if type(at) == "table" or type(at) == "function" then return at end
 end
 
+-- What people call what has another name here.
+local words = { layer = "nn", layers = "nn", loss = "nn", losses = "nn", optimizer = "optim",
+  optimizers = "optim", schedule = "optim", dataset = "set", database = "db" }
+
 --- Help by name.
 local function help_on_name(x)
+  x = words[x] or x
+  if x == "neap" then return neap.help(neap) end
   local own, record = require("neap.help").by_name(x), op_named(x)
   if record and (op.records[x] or not own) then
     return report.new { text = op.help(record), totals = record, order = {} }
@@ -375,9 +354,7 @@ function neap.help(x)
   end
   local on_table = type(x) == "table" and help_on_table(x)
   if on_table then return report.new { text = on_table } end
-  local meta = getmetatable(x)
-  local text = meta and class_help[meta.__name]
-  return report.new { text = text or first_minutes }
+  return report.new { text = require("neap.help").by_class_of(x) or first_minutes }
 end
 
 local with_options = record.declare("neap.with", { call = "({}, f, ..)",

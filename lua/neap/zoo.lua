@@ -8,6 +8,7 @@
 -- @usage local model = neap.zoo.resnet50 { classes = 10 }
 -- print(model:forecast { batch = 16, train = true })
 local fail = require("neap.core").fail
+local guard = require "neap.inner.guard"
 local netfile = require "neap.net.file"
 local options = require "neap.inner.options"
 
@@ -48,7 +49,10 @@ local function build(name, given)
   return file.model or file.net, file
 end
 
-return setmetatable(require("neap.inner.guard").functions(zoo, "neap.zoo."), {
+-- The functions by name, so that help knows them.
+local made = {}
+
+return setmetatable(guard.functions(zoo, "neap.zoo."), {
   __index = function(_, name)
     if type(name) ~= "string" then return nil end
     if not netfile.find(name) then
@@ -58,7 +62,10 @@ return setmetatable(require("neap.inner.guard").functions(zoo, "neap.zoo."), {
         near and (", did you mean \"" .. near .. "\"?")
           or "; it has " .. table.concat(netfile.names(), ", ")))
     end
-    return function(given) return build(name, given) end
+    made[name] = made[name] or guard.functions({ [name] = function(given)
+      return build(name, given)
+    end }, "neap.zoo.")[name]
+    return made[name]
   end,
   __names = function() return netfile.names() end, -- for completion
 })

@@ -5,10 +5,12 @@
 -- as they are defined, and "neap.range", "ws:run" as the comments call them. Fields of a layer or
 -- an optimizer are read from its definition, too.
 -- @module neap.help
+local classes = require "neap.help.classes"
 local core = require "neap.core"
 local guard = require "neap.inner.guard"
 local of_c = require "neap.help.of_c"
 local record = require "neap.inner.record"
+local topics = require "neap.help.topics"
 local help = {}
 
 --- {text = the comment, code = what follows it in its file, file =, line =}
@@ -71,7 +73,8 @@ local prefixes = {
   ["neap.init."] = "init.", ["neap.zoo."] = "zoo.", ["net:"] = "Net:", ["ws:"] = "Workspace:",
   ["db:"] = "Db:", ["tensor:"] = "Tensor:", ["scope:"] = "Scope:", ["plan:"] = "Plan:",
   ["program:"] = "Program:", ["m:"] = "Module:", ["module:"] = "Module:", ["model:"] = "Module:",
-  ["data:"] = "Data:", ["trainer:"] = "Trainer:", ["t:"] = "Trainer:",
+  ["data:"] = "Data:", ["report:"] = "Report:", ["run:"] = "Run:",
+  ["trainer:"] = "Trainer:", ["t:"] = "Trainer:",
 }
 
 --- One comment as people read it: tags as words.
@@ -103,9 +106,7 @@ end
 
 --- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear",
 -- "ws:run"; nil when there is none.
-function help.by_name(name)
-  index()
-  if name == "options" then return require("neap.memory.options").text() end
+local function thing(name)
   local declared = record.find(name)
   if declared then return text_of_record(declared) end
   if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
@@ -124,6 +125,24 @@ function help.by_name(name)
     if found or of_c[full] then return of_c[full] or text_of(full, found) end
   end
   return nil
+end
+
+--- The text on a name: a class, a thing of the surface, a command, a query, an option, a net of the
+-- zoo, or several of them. Nil when nothing bears it.
+function help.by_name(name)
+  index()
+  name = name:gsub("^workspace:", "ws:"):gsub("^model:", "m:"):gsub("^module:", "m:")
+  local class, parts = classes.text(name, thing), {}
+  parts[1] = class or thing(name)
+  if name:find "^blob:" then parts[1] = parts[1] or thing((name:gsub("^blob:", "tensor:"))) end
+  local maker = record.find("neap." .. name)
+  if class and (docs["neap." .. name] or maker and maker.name == "neap." .. name) then
+    parts[2] = ("See also: help \"neap.%s\", what makes one."):format(name)
+  end
+  for _, text in ipairs(topics.texts((name:gsub("^neap%.zoo%.", "zoo.")))) do
+    parts[#parts + 1] = text
+  end
+  return parts[1] and table.concat(parts, "\n\n")
 end
 
 --- The text on a function: by the name that guard has given it, else by the place of its
@@ -168,10 +187,30 @@ function help.by_record(x)
   return own and text_of_record(own, values)
 end
 
+--- The text on a value of one of Neap's classes; nil for others.
+function help.by_class_of(x)
+  index()
+  local name = classes.of(x)
+  return name and classes.text(name, thing)
+end
+
 --- The text on a class of layers that says nothing of its options.
 function help.by_class(class)
   return ("nn.%s { .. }: a layer; one made with a field that its init does not read is refused.")
     :format(class)
+end
+
+--- The examples of comments, { name or file and line, Lua code }. For tests.
+function help.examples()
+  index()
+  local list = {}
+  for place, doc in pairs(by_place) do
+    for code in (doc.text .. "\n@"):gmatch "@usage (.-)\n%f[@]" do
+      list[#list + 1] = { place, code }
+    end
+  end
+  table.sort(list, function(a, b) return a[1] < b[1] end)
+  return list
 end
 
 --- Names that help.by_name knows, for suggestions.
@@ -195,7 +234,7 @@ function help.names()
     add(r.name)
     add(r.name:match "[%w_]+$")
   end
-  add "options"
+  for _, name in ipairs(topics.names()) do add(name) end
   table.sort(names)
   return names
 end

@@ -2,6 +2,8 @@
 -- Lua file.
 -- @module neap.help.of_c
 return {
+  ["neap.version"] = "neap.version: the version of Neap, a text such as \"0.9.0\"; neap.config() \z
+    says what this build has.",
   ["neap.tensor"] = "neap.tensor(value [, dtype]) -> tensor of a number, a boolean or a nested \z
     table; f32, or bool, unless dtype says other.",
   ["neap.zeros"] = "neap.zeros(2, 3), neap.zeros { 2, 3, dtype = \"i64\" } -> tensor of zeros.",

@@ -86,7 +86,7 @@ end
 -- they read from elsewhere is copied there first, what they make lies there; the backward pass
 -- follows. Copies are ops of the plan, and counted as such.
 -- @usage net:bank("fast", { "h1", "h2" })
--- @usage local y = net:bank("fast", function() return net:Relu(net:FC(x, { size = 64 })) end)
+-- @usage local y = net:bank("fast", function() return net:Relu(net:FC({ "x", "w", "b" })) end)
 function Net:bank(name, what, ...)
   if type(name) ~= "string" or name == "" then
     fail(("net:bank expects the name of a bank first, got a %s"):format(type(name)))

@@ -45,7 +45,7 @@ local Param = { __name = "neap.mem_param" }
 -- @param given table|nil { optimize_train = true, optimize_test = false, exclude_blob = name or
 --   list, debug_info = false }
 -- @return table with all four fields
--- @usage t = neap.trainer { .., memory = { mem_param = { exclude_blob = { "relu1" } } } }
+-- @usage print(model:plan { mem_param = { exclude_blob = { "relu1" } } })
 function mem_param.new(given)
   if getmetatable(given) == Param then return given end
   if given ~= nil and type(given) ~= "table" then

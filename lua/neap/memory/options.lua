@@ -93,13 +93,14 @@ local function values_of(record)
 end
 
 --- All options with their values, defaults and meaning, a line each: neap.help "options".
-function memory_options.text()
+--- @param name string|nil of one of them; all without
+function memory_options.text(name)
   local lines = {
-    "memory options: of net:plan, m:plan, ws:compile, ws:run, neap.workspace, neap.trainer's \z
-      memory, neap.fit_batch, neap plan ..",
+    (name and "memory option" or "memory options") .. ": of net:plan, m:plan, ws:compile, ws:run, \z
+      neap.workspace, neap.trainer's memory, neap.fit_batch, neap plan ..",
   }
   for _, record in ipairs(records) do
-    if record.faces.lua then
+    if record.faces.lua and (name == nil or record.name == name) then
       lines[#lines + 1] = ("  %-10s %s (default: %s)\n             %s"):format(
         record.name, values_of(record), record.default or "none", record.doc)
     end

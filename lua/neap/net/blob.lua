@@ -242,4 +242,5 @@ Blob.__names = function()
 end
 
 require("neap.inner.guard").functions(methods, "blob:")
+M.methods = methods
 return M

@@ -461,7 +461,7 @@ end
 
 -- ---- looking ------------------------------------------------------------------------------------
 
---- net:name()
+--- net:name() -> the net's name, a text.
 function Net:name() return self:_name() end
 
 --- net:ops() -> Report of the ops in order.

@@ -43,7 +43,11 @@ init.constant = maker("constant", "Constant", {
   { "value", "number", required = true, doc = "what they are" },
   example = "neap.init.constant(0.1)" })
 
+--- Every element 0.
+-- @usage net = neap.net "f"; net:param("w", { 2, 3 }, neap.init.zeros)
 init.zeros = init.constant(0)
+--- Every element 1.
+-- @usage net = neap.net "f"; net:param("w", { 2, 3 }, neap.init.ones)
 init.ones = init.constant(1)
 
 return require("neap.inner.guard").functions(init, "neap.init.")

@@ -39,7 +39,7 @@ local function fields_of(value)
     and core[class:match "^neap%.%l" and (class:gsub("^neap%.(%l)", string.upper))]
   if methods then add(methods) end
   if computed[class] then add(computed[class]) end
-  if class == "neap.tensor" or class == "neap.blob" then add(require("neap").op_functions) end
+  if class == "neap.tensor" or class == "neap.blob" then add(require("neap")._op_functions) end
   for _ = 1, 4 do
     local meta = debug.getmetatable(value)
     local index = type(meta) == "table" and rawget(meta, "__index")
@@ -374,6 +374,9 @@ end
 local function explain(words)
   local neap = require "neap"
   if words == "" then return print(neap.help()) end
+  -- m, t and net are names of classes, but here what the user calls so
+  local own = rawget(_G, words)
+  if type(own) == "table" or type(own) == "userdata" then return print(neap.help(own)) end
   local known, text = pcall(neap.help, words)
   if known then return print(text) end
   local chunk = repl.compile(words)
