@@ -55,6 +55,50 @@ assert not live
 print(n, seg["total_size"])
 ]==]
 
+--- A field's type, and for a list that of its items, by the fields that the format's documentation
+-- names; those that end in ? may be missing. Raises for a field that is not named there.
+local function check_fields(what, object, fields)
+  local known = {}
+  for name, kind in pairs(fields) do
+    local key = name:gsub("%?$", "")
+    known[key] = true
+    local value = object[key]
+    if value == nil then
+      assert.is_truthy(name:find "%?$", what .. " has no " .. key)
+    elseif kind == "integer" then
+      assert.is_true(type(value) == "number" and value == math.floor(value), what .. "." .. key)
+    elseif type(kind) == "table" then
+      local is_word = false
+      for _, word in ipairs(kind) do is_word = is_word or value == word end
+      assert.is_true(is_word, what .. "." .. key .. " " .. tostring(value))
+    else
+      assert.equal(kind, type(value), what .. "." .. key)
+    end
+  end
+  for key in pairs(object) do assert.is_true(known[key], what .. "." .. key .. " is unknown") end
+end
+
+-- The Trace Event Format, by its document: what events of each phase have.
+local event_fields = {
+  X = { name = "string", cat = "string", ph = { "X" }, pid = "integer", tid = "integer",
+    ts = "number", dur = "number", ["args?"] = "table" },
+  C = { name = "string", ph = { "C" }, pid = "integer", ts = "number", args = "table" },
+  M = { name = { "process_name", "thread_name" }, ph = { "M" }, pid = "integer", tid = "integer",
+    args = "table" },
+}
+
+-- speedscope's file format, by the types that it publishes.
+local profile_fields = {
+  file = { version = "string",
+    ["$schema"] = { "https://www.speedscope.app/file-format-schema.json" },
+    shared = "table", profiles = "table", ["name?"] = "string", ["exporter?"] = "string",
+    ["activeProfileIndex?"] = "integer" },
+  frame = { name = "string", ["file?"] = "string", ["line?"] = "integer", ["col?"] = "integer" },
+  profile = { type = { "evented" }, name = "string", unit = { "nanoseconds" },
+    startValue = "number", endValue = "number", events = "table" },
+  event = { type = { "O", "C" }, at = "number", frame = "integer" },
+}
+
 local depth_of = { step = 1, phase = 2, layer = 3, op = 4 }
 
 --- A time of the trace in whole ns.
@@ -70,7 +114,13 @@ describe("a trace", function()
       local events = cjson.decode(run:trace()).traceEvents
       local threads, took, last, steps, counted = {}, {}, -1, {}, 0
       for _, e in ipairs(events) do
+        check_fields("event", e, assert(event_fields[e.ph], e.ph))
+        for key, value in pairs(e.args or {}) do
+          assert.is_true(e.ph ~= "C" or type(value) == "number", key)
+          assert.is_true(e.ph ~= "M" or key == "name" and type(value) == "string", key)
+        end
         if e.ph == "X" then
+          assert.is_true(e.ts >= 0 and e.dur >= 0, e.name)
           threads[e.tid] = threads[e.tid] or {}
           table.insert(threads[e.tid], { name = e.name, from = ns(e.ts), to = ns(e.ts) + ns(e.dur),
             depth = depth_of[e.cat] })
@@ -103,7 +153,13 @@ describe("a trace", function()
     local _ <close> = program
     local data = cjson.decode(run:trace(nil, { format = "speedscope" }))
     assert.is_true(#data.profiles >= 1)
+    check_fields("file", data, profile_fields.file)
+    for _, frame in ipairs(data.shared.frames) do
+      check_fields("frame", frame, profile_fields.frame)
+    end
     for _, profile in ipairs(data.profiles) do
+      check_fields("profile", profile, profile_fields.profile)
+      for _, e in ipairs(profile.events) do check_fields("event", e, profile_fields.event) end
       local open, at = {}, 0
       for _, e in ipairs(profile.events) do
         assert.is_true(e.at >= at)

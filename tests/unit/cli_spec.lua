@@ -28,7 +28,7 @@ describe("the command line", function()
     function()
       local out, code = neap "report lenet --train -o lenet.html"
       assert.equal(0, code)
-      assert.matches("lenet.html: .*37 ops, %d+ values", out)
+      assert.matches("lenet.html: .*%d+ ops, %d+ values", out)
       assert.matches("^<!doctype html>", support.read_file(folder .. "/lenet.html"))
       assert.matches("lenet.* against .*lenet", (neap "report lenet:4 --against lenet:8 -o -"))
       assert.equal(0, select(2, neap "report lenet")) -- lenet.html

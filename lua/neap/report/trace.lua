@@ -145,8 +145,9 @@ function formats.speedscope(run, calls)
       "startValue":0,"endValue":%d,"events":[\n%s\n]}'):format(thread.number, last,
       table.concat(events, ",\n"))
   end
-  return ('{"$schema":"https://www.speedscope.app/file-format-schema.json","name":%s,"shared":\z
-    {"frames":[\n%s\n]},"profiles":[\n%s\n]}\n'):format(quoted(run.plan.net),
+  return ('{"version":"0.0.1","$schema":"https://www.speedscope.app/file-format-schema.json",\z
+    "exporter":%s,"activeProfileIndex":0,"name":%s,"shared":{"frames":[\n%s\n]},\z
+    "profiles":[\n%s\n]}\n'):format(quoted("neap " .. core.version), quoted(run.plan.net),
     table.concat(frames, ",\n"), table.concat(profiles, ",\n"))
 end
 

@@ -103,23 +103,28 @@ function drawRoofline(side) {
   return make('div', {}, holder, key);
 }
 
-/* One figure of a run over its steps. */
-function drawSeries(series) {
-  const holder = make('div');
-  const text = series.unit === 'bytes' ? bytesText : series.unit === 'ns' ? timeText
+const dashes = ['', '6 3'];
+const sideColour = (i) => css(i === 0 ? '--accent' : '--warn');
+
+/* One figure over the steps of a run, or of two in one picture. lines: [series of a side or null] */
+function drawSeries(lines) {
+  const holder = make('div'), some = lines.filter((s) => s), one = some[0];
+  const text = one.unit === 'bytes' ? bytesText : one.unit === 'ns' ? timeText
     : (v) => Math.abs(v) >= 1e5 || (v !== 0 && Math.abs(v) < 1e-3) ? v.toExponential(2)
       : String(Number(v.toPrecision(4)));
+  const over = (of) => some.flatMap(of).reduce(([low, high], v) => [Math.min(low, v),
+    Math.max(high, v)], [Infinity, -Infinity]);
   onPaint(() => {
     const width = 620, height = 190, left = 70, right = 14, top = 24, bottom = 26;
-    const svg = chart(width, height, series.name);
-    const n = series.at.length, x0 = series.at[0], x1 = Math.max(series.at[n - 1], x0 + 1);
-    let low = Math.min(...series.value), high = Math.max(...series.value);
-    if (series.unit) low = 0;
+    const svg = chart(width, height, one.name);
+    let [x0, x1] = over((s) => s.at), [low, high] = over((s) => s.value);
+    if (one.unit) low = 0;
     if (high - low < 1e-12) high = low + (Math.abs(low) || 1);
+    x1 = Math.max(x1, x0 + 1);
     const px = (v) => left + (v - x0) / (x1 - x0) * (width - left - right);
     const py = (v) => height - bottom - (v - low) / (high - low) * (height - top - bottom);
-    svg.append(draw('text', { x: left, y: 14, class: 'strong' }, `${series.name}: `
-      + `${text(series.value[0])} → ${text(series.value[n - 1])}`));
+    svg.append(draw('text', { x: left, y: 14, class: 'strong' }, `${one.name}: ` + some.map((s) =>
+      `${text(s.value[0])} → ${text(s.value[s.value.length - 1])}`).join('; ')));
     for (let k = 0; k <= 4; k++) {
       const v = low + (high - low) * k / 4;
       svg.append(draw('line', { x1: left, x2: width - right, y1: py(v), y2: py(v),
@@ -130,15 +135,29 @@ function drawSeries(series) {
       svg.append(draw('text', { x: px(x0 + (x1 - x0) * k), y: height - 8,
         'text-anchor': k === 0 ? 'start' : k === 1 ? 'end' : 'middle' },
       (k === 0 ? 'step ' : '') + Math.round(x0 + (x1 - x0) * k)));
-    const skip = Math.max(1, Math.floor(n / 1500));
-    const points = [];
-    for (let i = 0; i < n; i += skip) points.push(`${px(series.at[i]).toFixed(1)},`
-      + `${py(series.value[i]).toFixed(1)}`);
-    svg.append(draw('polyline', { points: points.join(' '), fill: 'none', stroke: css('--accent'),
-      'stroke-width': 1.6 }));
-    if (n === 1) svg.append(draw('circle', { cx: px(x0), cy: py(series.value[0]), r: 3,
-      fill: css('--accent') }));
+    lines.forEach((s, side) => {
+      if (!s) return;
+      const n = s.at.length, skip = Math.max(1, Math.floor(n / 1500)), points = [];
+      for (let i = 0; i < n; i += skip) points.push(`${px(s.at[i]).toFixed(1)},`
+        + `${py(s.value[i]).toFixed(1)}`);
+      svg.append(draw('polyline', { points: points.join(' '), fill: 'none',
+        stroke: sideColour(side), 'stroke-width': 1.6, 'stroke-dasharray': dashes[side] }));
+      if (n === 1) svg.append(draw('circle', { cx: px(s.at[0]), cy: py(s.value[0]), r: 3,
+        fill: sideColour(side) }));
+    });
     holder.replaceChildren(svg);
   });
   return holder;
+}
+
+/* All figures of the runs, those of one name together, with a key where there are two sides. */
+function drawRuns(sides) {
+  const names = [...new Set(sides.flatMap((side) => side.series.map((s) => s.name)))];
+  if (names.length === 0) return null;
+  const charts = make('div', { class: 'sides' }, ...names.map((name) =>
+    drawSeries(sides.map((side) => side.series.find((s) => s.name === name) || null))));
+  if (sides.length < 2) return charts;
+  const [key] = keyOf(() => sides.map((side, i) => [(i === 0 ? 'before, plain: ' : 'after, dashed: ')
+    + side.label, sideColour(i)]));
+  return make('div', {}, key, charts);
 }

@@ -152,13 +152,7 @@ drawTreemap(treemap, layers, [{ title: 'bytes at the peak', field: 'peak', text:
 
 /* ---- time ---- */
 
-for (const side of sides) {
-  const isFirst = side === first, label = sides[1] ? make('h3', {}, side.label) : null;
-  if (!side.ns) {
-    page.append(section(isFirst ? 'ops' : 'ops2', 'Slowest ops', null, label, noTimes()),
-      isFirst ? section('roofline', 'Roofline', null, noTimes()) : '');
-    continue;
-  }
+function timesTable(side) {
   const total = side.ns.reduce((a, b) => a + b, 0) || 1;
   const rows = Array.from({ length: side.n_op }, (_, s) => s);
   const table = makeTable([
@@ -177,19 +171,28 @@ for (const side of sides) {
     number: true },
     { title: 'line', of: (s) => side.op('line', s) }], rows, { by: 5 });
   tables.push(table);
-  page.append(section(isFirst ? 'ops' : 'ops2', 'Slowest ops', (side.times.label ? side.times.label
-    + '; ' : '') + `medians; all ops take ${timeText(total)}.`, label, table.node),
-  section(isFirst ? 'roofline' : 'roofline2', 'Roofline', 'Work an op does a second, over its work '
-    + 'for each byte that it moves; areas are times.', label && label.cloneNode(true),
-  drawRoofline(side)));
+  return [make('p', { class: 'note' }, (side.times.label ? side.times.label + '; ' : '')
+    + `medians; all ops take ${timeText(total)}.`), table.node];
+}
+
+/* A section with a part for each side, and its label where there are two. */
+function bySide(id, title, note, part) {
+  page.append(section(id, title, note, ...sides.flatMap((side) => [
+    sides[1] ? make('h3', {}, side.label) : null, ...(side.ns ? part(side) : [noTimes()])])));
+}
+if (anyTimes) {
+  bySide('ops', 'Slowest ops', null, timesTable);
+  bySide('roofline', 'Roofline', 'Work an op does a second, over its work for each byte that it '
+    + 'moves; areas are times.', (side) => [drawRoofline(side)]);
+} else {
+  page.append(section('ops', 'Slowest ops', null, noTimes()),
+    section('roofline', 'Roofline', null, noTimes()));
 }
 
 /* ---- the run ---- */
 
-const run = make('div', { class: 'sides' });
-for (const side of sides) for (const series of side.series) run.append(drawSeries(series));
-page.append(section('run', 'Loss and metrics', null, run.children.length > 0 ? run
-  : empty('No figures over steps: a plan alone has none; ', 'neap report run:ID shows what a '
+page.append(section('run', 'Loss and metrics', null, drawRuns(sides)
+  || empty('No figures over steps: a plan alone has none; ', 'neap report run:ID shows what a '
     + 'training recorded.')));
 const net = make('div');
 page.append(section('net', 'The net', 'Forward ops from top to bottom, folded by module.', net));
@@ -225,8 +228,15 @@ addEventListener('keydown', (e) => {
 });
 let resizing = 0;
 addEventListener('resize', () => { clearTimeout(resizing); resizing = setTimeout(paintAll, 80); });
-addEventListener('beforeprint', () => { document.documentElement.dataset.theme = 'light';
-  paintAll(); });
+/* Paper is light and as wide as page.css says: what is drawn has to know before it is printed. */
+function print(on) {
+  document.documentElement.classList.toggle('paper', on);
+  setTheme(on ? 'light' : screenTheme);
+}
+let screenTheme = document.documentElement.dataset.theme;
+addEventListener('beforeprint', () => { screenTheme = document.documentElement.dataset.theme;
+  print(true); });
+addEventListener('afterprint', () => print(false));
 
 document.body.dataset.check = String(worst);
 document.body.dataset.openedMs = performance.now().toFixed(0);
