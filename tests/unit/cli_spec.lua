@@ -211,8 +211,10 @@ describe("the command line", function()
       "recomputed %d+ of %d+ ops run again in the backward pass, about %d+ %% more work", out)
     local plan = cjson.decode((neap "plan resnet18c:2 --train --budget 80% --json"))
     assert.is_true(plan.n_recomputed > 0 and plan.recomputed_work > 0)
-    assert.matches("kernels +%d+ ops have others than without the budget",
-      (neap "plan resnet18c:2 --train --budget 60% --no-exact"))
+    if support.has_winograd() then -- kernels of less scratch are there where some take any
+      assert.matches("kernels +%d+ ops have others than without the budget",
+        (neap "plan resnet18c:2 --train --budget 60% --no-exact"))
+    end
     local refused, code, message = neap "plan resnet18c:2 --train --budget 2MiB --no-recompute"
     assert.equal("", refused)
     assert.equal(1, code)
@@ -220,7 +222,9 @@ describe("the command line", function()
   end)
 
   it("explains a blob, the peak, the ops and the values", function()
-    assert.matches("^conv1 %(64,20,24,24%) f32, %d%.%d MiB at offset .*Shares bytes with",
+    -- each answer says what it is of
+    assert.matches("^plan of \"lenet\", training, batch 64.*\nconv1 %(64,20,24,24%) f32, \z
+      %d%.%d MiB at offset .*Shares bytes with",
       (neap "plan lenet --train --explain conv1"))
     assert.matches("at step", (neap "plan lenet --train --peak"))
     local ops = cjson.decode((neap "plan lenet --train --ops --json"))

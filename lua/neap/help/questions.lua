@@ -1,7 +1,7 @@
 --- What can be asked of plans and runs, and the one command that answers it: `neap help questions`.
 --
--- Each row is { id, question, command }: the commands can be typed as they are. tests/questions asks
--- all of them and checks every answer against one that was found another way.
+-- Each row is { id, question, command }: the commands can be typed as they are. tests/questions
+-- asks all of them and checks every answer against one that was found another way.
 -- @module neap.help.questions
 local questions = {
   { "peak", "Which op has the peak, on which line, and what is live there?",
@@ -62,8 +62,8 @@ function questions.text()
   lines[#lines + 1] = "\z
 
 lenet stands for your net, a file or one of the zoo; --batch N and the memory options say which \z
-plan.\nneap sql asks what is stored: net=, mode=, batch=, policy=, budget= say of which plan, run=7 \z
-or plan=7\nof one by its number; neap sql lists all queries. --json gives answers to programs."
+plan.\nneap sql asks what is stored: net=, mode=, batch=, policy=, budget= say of which plan, \z
+run=7 or\nplan=7 of one by its number; neap sql lists all queries. --json: answers for programs."
   return table.concat(lines, "\n")
 end
 
