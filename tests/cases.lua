@@ -136,21 +136,35 @@ function M.enforced_of(record)
   return input_of
 end
 
+--- Names of the outputs of an op that writes over some of its inputs: theirs, and of its own what
+-- writes over none. Nil for other ops.
+-- @param ins blobs by position
+function M.overwritten(record, ins)
+  if #record.enforced == 0 then return nil end
+  local enforced, outs = M.enforced_of(record), {}
+  for k = 1, #record.outputs do
+    local input = enforced[k] and ins[enforced[k]]
+    outs[k] = input and input.name or not enforced[k] and "out" .. k or nil
+  end
+  return outs
+end
+
 --- Declares the inputs, as `role`, and adds the op once. Returns net, outputs, inputs by position.
 function M.net_of(case, role)
   local record = case.record
-  local net, ins, outs = neap.net(record.name), {}, nil
+  local net, ins = neap.net(record.name), {}
   for i, spec in ipairs(case.inputs) do
     ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input",
       spec.shape, spec.dtype)
   end
-  local enforced = M.enforced_of(record)
-  if #record.enforced > 0 then
-    outs = {}
-    for k = 1, #record.outputs do outs[k] = ins[enforced[k]] and ins[enforced[k]].name end
-  end
+  local outs = M.overwritten(record, ins)
   local outputs = { net:op(record.name, ins, outs or case.n_out, case.attrs) }
-  if #record.enforced == 0 then net:outputs(outputs) end
+  local enforced = M.enforced_of(record)
+  local own = {}
+  for k, blob in ipairs(outputs) do
+    if not ins[enforced[k]] then own[#own + 1] = blob end
+  end
+  if #own > 0 then net:outputs(own) end
   return net, outputs, ins
 end
 

@@ -8,6 +8,7 @@ local function linear() return nn.Linear { 4, 2 } end
 
 -- By record: options that are required, and what shows the others.
 local base = {
+  ["nn.PositionEmbedding"] = { length = 3, width = 4 },
   ["nn.PixelShuffle"] = { factor = 2 }, ["nn.PixelUnshuffle"] = { factor = 2 },
   ["nn.ChannelShuffle"] = { groups = 4 },
   ["nn.Parallel"] = { linear() }, ["nn.ModuleList"] = { linear() },
@@ -68,6 +69,7 @@ local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 
   end,
   Unflatten = { 4, 4 }, Flatten = { 3, 4 },
   SqueezeExcite = { 4, 3, 3 }, Bidirectional = { 3, 4 },
+  PositionEmbedding = function(m) return { 3, m.width } end,
   PositionalEncoding = { 3, 4 }, RotaryEmbedding = { 3, 4 },
   MultiheadAttention = function(m)
     return { { 3, m.width }, { 2, m.key_width }, { 2, m.value_width } }

@@ -32,6 +32,36 @@ local function build(o)
     batch = o.batch, n_class = 2 }
 end
 
+-- Names in the files that Hugging Face's transformers writes of BERT: queries, keys and values are
+-- three layers there.
+local function weights()
+  local function of(ours, theirs)
+    return { "^encoder%.layers%.(%d+)%." .. ours .. "$", function(i, what)
+      return ("encoder.layer.%d.%s.%s"):format(i - 1, theirs, what)
+    end }
+  end
+  return {
+    theirs = { { "^bert%.", "" }, { "LayerNorm%.gamma$", "LayerNorm.weight" },
+      { "LayerNorm%.beta$", "LayerNorm.bias" } },
+    ignored = { "^embeddings%.position_ids$", "^cls%." },
+    { "^positions$", "embeddings.position_embeddings.weight" },
+    { "^words%.weight$", "embeddings.word_embeddings.weight" },
+    { "^kinds%.weight$", "embeddings.token_type_embeddings.weight" },
+    { "^norm%.(%a+)$", "embeddings.LayerNorm.%1" },
+    { "^encoder%.layers%.(%d+)%.self_attn%.in_proj_(%a+)$", function(i, what)
+      local names = {}
+      for k, part in ipairs { "query", "key", "value" } do
+        names[k] = ("encoder.layer.%d.attention.self.%s.%s"):format(i - 1, part, what)
+      end
+      return names
+    end },
+    of("self_attn%.out_proj%.(%a+)", "attention.output.dense"),
+    of("norm1%.(%a+)", "attention.output.LayerNorm"), of("linear1%.(%a+)", "intermediate.dense"),
+    of("linear2%.(%a+)", "output.dense"), of("norm2%.(%a+)", "output.LayerNorm"),
+    { "^pooler%.(%a+)$", "pooler.dense.%1" },
+  }
+end
+
 return {
   options = {
     doc = "BERT's encoder and pooler: forward(ids, segments).",
@@ -45,5 +75,5 @@ return {
     parts.batch(8),
   },
   nets = { bert_base = {}, bert_large = { layers = 24, width = 1024, heads = 16 } },
-  build = build,
+  build = build, weights = weights, weights_of = "transformers",
 }

@@ -8,10 +8,6 @@ local neap = require "neap"
 local parts = require "neap.zoo.parts"
 local nn, init, add = neap.nn, neap.init, parts.add
 
-local Positions = nn.module { "Positions",
-  init = function(self, o) self:param("weight", { o.length, o.width }, o.init) end,
-  forward = function(self, x) return x + self.weight end }
-
 local function build(o)
   local small = init.normal { 0, 0.02 }
   -- The two projections into the residual stream start smaller, by the square root of their number.
@@ -31,7 +27,7 @@ local function build(o)
   end
   local table_of = nn.Embedding { o.vocabulary, o.width, init = small }
   local layers = { input = { o.length }, dtype = "i64",
-    table_of, Positions { length = o.length, width = o.width, init = small } }
+    table_of, nn.PositionEmbedding { o.length, o.width, init = small } }
   for _ = 1, o.layers do add(layers, block()) end
   add(layers, nn.LayerNorm { o.width })
   add(layers, nn.Linear { o.width, o.vocabulary, bias = not o.tie, init = small, name = "head" })
@@ -43,6 +39,27 @@ local function build(o)
     file.optimizer = neap.optim.AdamW { lr = 3e-3, weight_decay = 0.1, beta2 = 0.99 }
   end
   return file
+end
+
+-- Names in the files that Hugging Face's transformers writes of GPT-2, whose linear layers keep
+-- their weights transposed.
+local function weights(o)
+  local function of(ours, theirs, transpose)
+    return { "^block(%d+)%." .. ours .. "$", function(i, what)
+      return ("h.%d.%s.%s"):format(i - 1, theirs, what)
+    end, transpose = transpose }
+  end
+  return {
+    theirs = { { "^transformer%.", "" } },
+    ignored = { "^h%.%d+%.attn%.bias$", "^h%.%d+%.attn%.masked_bias$",
+      o.tie and "^lm_head%.weight$" or nil },
+    { "^embedding1%.weight$", "wte.weight" }, { "^positions1%.weight$", "wpe.weight" },
+    of("residual1%.norm1%.(%a+)", "ln_1"), of("residual1%.attn1%.qkv%.(%a+)", "attn.c_attn", true),
+    of("residual1%.attn1%.proj%.(%a+)", "attn.c_proj", true), of("residual2%.norm1%.(%a+)", "ln_2"),
+    of("residual2%.linear1%.(%a+)", "mlp.c_fc", true),
+    of("residual2%.linear2%.(%a+)", "mlp.c_proj", true),
+    { "^norm1%.(%a+)$", "ln_f.%1" }, { "^head%.(%a+)$", "lm_head.%1" },
+  }
 end
 
 -- The sizes of the released models.
@@ -70,5 +87,5 @@ return {
     gpt2 = gpt2(12, 768, 12), gpt2_medium = gpt2(24, 1024, 16), gpt2_large = gpt2(36, 1280, 20),
     gpt2_xl = gpt2(48, 1600, 25),
   },
-  build = build,
+  build = build, weights = weights, weights_of = "transformers",
 }

@@ -57,6 +57,31 @@ local function build(o)
   return { model = nn.Sequential(layers), batch = o.batch, n_class = o.classes }
 end
 
+-- Names in torchvision's files: the blocks behind the stem are numbered in four stages there.
+local function weights(o)
+  local place, n = {}, 1
+  for stage, count in ipairs(blocks[o.depth]) do
+    for unit = 1, count do
+      n = n + 1
+      place[n] = ("layer%d.%d"):format(stage, unit - 1)
+    end
+  end
+  local function in_block(ours, theirs)
+    return { "^block(%d+)%.residual1%." .. ours .. "$", function(i, a, b)
+      return place[math.tointeger(i)] .. "." .. theirs:format(a, b)
+    end }
+  end
+  return {
+    ignored = { "num_batches_tracked$" },
+    { "^block1%.conv1%.weight$", "conv1.weight" }, { "^block1%.norm1%.([%a_]+)$", "bn1.%1" },
+    in_block("block(%d)%.conv1%.(%a+)", "conv%s.%s"),
+    in_block("block(%d)%.norm1%.([%a_]+)", "bn%s.%s"),
+    in_block("shortcut%.conv1%.(%a+)", "downsample.0.%s"),
+    in_block("shortcut%.norm1%.([%a_]+)", "downsample.1.%s"),
+    { "^linear1%.(%a+)$", "fc.%1" },
+  }
+end
+
 return {
   options = {
     doc = "A residual net (He et al., CVPR 2016).",
@@ -75,5 +100,5 @@ return {
     wide_resnet50_2 = { group_width = 128 }, wide_resnet101_2 = { depth = 101, group_width = 128 },
     resnet18c = { depth = 18, stem = "small", classes = 10, image = 32, batch = 32 },
   },
-  build = build,
+  build = build, weights = weights, weights_of = "torchvision",
 }

@@ -30,6 +30,23 @@ local function build(o)
   return { model = nn.Sequential(layers), batch = o.batch, n_class = o.classes }
 end
 
+-- Names in torchvision's files: a layer's number counts activations, pooling and dropout, too.
+local function weights(o)
+  local place, at = {}, 0
+  for _, n in ipairs(convolutions[o.depth]) do
+    for _ = 1, n do place[#place + 1], at = at, at + 2 end
+    at = at + 1
+  end
+  return {
+    { "^conv(%d+)%.(%a+)$", function(i, what)
+      return ("features.%d.%s"):format(place[math.tointeger(i)], what)
+    end },
+    { "^linear(%d)%.(%a+)$", function(i, what)
+      return ("classifier.%d.%s"):format(3 * (i - 1), what)
+    end },
+  }
+end
+
 return {
   options = {
     doc = "VGG: 3x3 convolutions, then three fully connected layers.",
@@ -42,5 +59,5 @@ return {
     vgg11 = { depth = 11 }, vgg13 = { depth = 13 }, vgg16 = { depth = 16 }, vgg19 = { depth = 19 },
     vgg_a = { depth = 11, batch = 64 },
   },
-  build = build,
+  build = build, weights = weights, weights_of = "torchvision",
 }

@@ -21,7 +21,9 @@ typedef struct neap_attention {
   neap_dtype dtype;
   int64_t n_batch, n_head, n_key_head, n_query, n_key, depth, value_depth;
   double scale;
-  bool causal; /* query i sees keys 0 to i */
+  bool causal; /* query i sees keys 0 to first + i */
+  /* (B): where the first query of each sequence stands among the keys; NULL: at key 0. Forward. */
+  const int64_t *first;
   neap_attention_view q, k, v, y;
   /* (B,H,T): log of each row's sum of exp; -infinity where no key is seen. May be NULL forward */
   void *lse;

@@ -11,9 +11,9 @@ static REAL *NAME(at)(const neap_attention_view *view, int64_t batch, int64_t he
   return (REAL *)view->data + batch * view->batch + head * view->head + row * view->row;
 }
 
-/* Keys of the tile from `key` that query `query` may see by causality. */
-static int64_t NAME(seen)(const neap_attention *a, int64_t query, int64_t key, int64_t n_key) {
-  return a->causal ? NEAP_MAX(0, NEAP_MIN(query + 1 - key, n_key)) : n_key;
+/* Keys of the tile from `key` that a query may see by causality; it stands at key `place`. */
+static int64_t NAME(seen)(const neap_attention *a, int64_t place, int64_t key, int64_t n_key) {
+  return a->causal ? NEAP_MAX(0, NEAP_MIN(place + 1 - key, n_key)) : n_key;
 }
 
 /* Adds the mask to `n` scores of one row. */
@@ -105,7 +105,8 @@ static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, cons
 static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
                                 int64_t n, REAL *scratch) {
   int64_t key_head = head / (a->n_head / a->n_key_head),
-          end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
+          place = query + (a->first == NULL ? 0 : a->first[batch]),
+          end = a->causal ? NEAP_MAX(0, NEAP_MIN(a->n_key, place + n)) : a->n_key;
   REAL *score = scratch, *most = scratch + QUERIES * KEYS, *sum = most + QUERIES;
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   REAL *y = NAME(at)(&a->y, batch, head, query);
@@ -118,7 +119,7 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
     int64_t m = NEAP_MIN(end - key, KEYS);
     NAME(scores)(a, n, m, q, NAME(at)(&a->k, batch, key_head, key), score);
     for (int64_t i = 0; i < n; i++) {
-      int64_t seen = NAME(seen)(a, query + i, key, m);
+      int64_t seen = NAME(seen)(a, place + i, key, m);
       NAME(add_mask)(a, batch, head, query + i, key, score + i * KEYS, seen);
       NAME(absorb_row)
       (score + i * KEYS, seen, m, key == 0, &most[i], &sum[i], y + i * a->y.row, a->value_depth);
@@ -199,11 +200,12 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
 /* Scores of one query against all keys, unseen ones -infinity; sums in double. */
 static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
                                REAL *score) {
-  int64_t key_head = head / (a->n_head / a->n_key_head);
+  int64_t key_head = head / (a->n_head / a->n_key_head),
+          place = query + (a->first == NULL ? 0 : a->first[batch]);
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   for (int64_t j = 0; j < a->n_key; j++) {
     const REAL *k = NAME(at)(&a->k, batch, key_head, j);
-    score[j] = a->causal && j > query ? (REAL)-INFINITY : NAME(score_of)(a, q, k);
+    score[j] = a->causal && j > place ? (REAL)-INFINITY : NAME(score_of)(a, q, k);
   }
   NAME(add_mask)(a, batch, head, query, 0, score, a->n_key);
 }

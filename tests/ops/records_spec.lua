@@ -8,7 +8,6 @@ local differences = require "differences"
 
 local has = cases.has
 local with_dtype, values_of = cases.with_dtype, cases.values_of
-local enforced_of = cases.enforced_of
 local cases_of, net_of, run = cases.cases_of, cases.net_of, cases.run
 local elements, uses = cases.elements, cases.uses
 
@@ -167,11 +166,7 @@ local function error_of(case, change)
       ins[i] = one
         and net:declare(one[1], #case.record.enforced > 0 and "state" or "input", one[2], one[3])
     end
-    local enforced, outs = enforced_of(case.record), nil
-    for k in pairs(enforced) do
-      outs = outs or {}
-      outs[k] = ins[enforced[k]] and ins[enforced[k]].name or nil
-    end
+    local outs = cases.overwritten(case.record, ins)
     local outputs = { net:op(case.record.name, ins, outs or case.n_out, attrs) }
     if not outs then net:outputs(outputs) end
     net:check()

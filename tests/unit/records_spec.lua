@@ -366,6 +366,7 @@ end
 
 -- Where the type and its bounds do not tell.
 local other = {
+  ["nn.PositionEmbedding.length"] = 5, ["nn.PositionEmbedding.width"] = 6,
   ["nn.GroupNorm.groups"] = 4, ["nn.GroupNorm.channels"] = 6,
   ["nn.Lambda.f"] = function(x) return x:tanh() end, ["nn.Residual.shortcut"] = nn.ReLU(),
   ["nn.Sequential.dtype"] = "f32", ["nn.Concat.axis"] = -1, ["nn.SelfAttention.width"] = 8,

@@ -3,7 +3,8 @@
 -- family of nets, { options =, build = f(o), nets = { NAME = { option = value } } }: `options` is a
 -- record (neap.inner.record), `build` gets it read and returns one of the above, and `nets` names
 -- members by the defaults in which they differ. A family without `nets` is one net, of the file's
--- name.
+-- name. `weights = f(o)` says what other libraries call its parameters (neap.zoo.weights); each
+-- family takes an option `weights`.
 --
 -- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory
 -- options say something else.
@@ -71,7 +72,24 @@ local function record_of(name, family, defaults)
     if defaults[field[1]] ~= nil then own[3] = defaults[field[1]] end
     spec[i] = own
   end
+  spec[#spec + 1] = { "weights", "string|table", unset = "none: they are drawn",
+    says = "a path, or tensors by name",
+    doc = ("a file of weights, .safetensors or .npz, called as %sm:save calls them"):format(
+      family.weights and "in " .. family.weights_of .. " or as " or "") }
   return record.new(name, spec)
+end
+
+--- What a family builds of options, with the weights that they name.
+-- @param r Record of the options
+local function build_family(name, family, r, given)
+  local o = r:read(given)
+  local built = family.build(o)
+  if o.weights then
+    local rules = family.weights and family.weights(o)
+    if rules then rules.source = family.weights_of end
+    require("neap.zoo.weights").load("neap.zoo." .. name, built.model, o.weights, rules)
+  end
+  return built
 end
 
 --- The record of a zoo net's options. @return Record
@@ -152,11 +170,11 @@ local function read_net(stem, ...)
   if text then
     local result = compile(text, chunk_name)(...)
     if not is_family(result) then return result, chunk_name end
-    return result.build(record_of(stem, result, {}):read(given)), chunk_name
+    return build_family(stem, result, record_of(stem, result, {}), given), chunk_name
   end
   local member = zoo()[stem]
   if not member then no_such_net(stem) end
-  return member.family.build(netfile.options(stem):read(given)), member.chunk_name
+  return build_family(stem, member.family, netfile.options(stem), given), member.chunk_name
 end
 
 --- Loads a net file by path or zoo name, or an ONNX file.

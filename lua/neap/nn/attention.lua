@@ -11,17 +11,19 @@ local layers = require "neap.nn.layers"
 local module = require "neap.nn.module"
 local norm = require "neap.nn.norm"
 local op = require "neap.op"
+local reading = require "neap.nn.reading"
 
 local Module, class = module.Module, module.class
 local attention = {}
 
 -- ---- positions ----------------------------------------------------------------------------------
 
---- Angles of positions: position times base^(-2 i / width), (T, width / 2).
-local function angles(x, length, width, base)
-  local position = kit.range(x, length, "f32"):reshape(length, 1)
+--- Angles of the positions of x (N,T,..): position times base^(-2 i / width), (1,T, width / 2), or
+-- (N,T, width / 2) where each sequence stands at a place of its own.
+local function angles(x, width, base)
+  local position = reading.positions(x, "f32")
   local step = kit.range(x, width // 2, "f32") * (-2 * math.log(base) / width)
-  return position * step:exp():reshape(1, width // 2)
+  return position:reshape(position.shape[1], x.shape[2], 1) * step:exp():reshape(1, 1, width // 2)
 end
 
 --- Neighbours of the last dimension turned by the angle of their position: the second dimension is
@@ -32,10 +34,11 @@ local function turned(x, base)
   if width % 2 ~= 0 then
     fail(("rotary positions turn pairs of elements: a width of %d is odd"):format(width))
   end
-  local sizes = { 1, length }
+  local angle = angles(x, width, base)
+  local sizes = { angle.shape[1], length }
   for d = 3, rank - 1 do sizes[d] = 1 end
   sizes[rank] = width // 2
-  local angle = angles(x, length, width, base):reshape(sizes)
+  angle = angle:reshape(sizes)
   local cos, sin = angle:cos(), angle:sin()
   local a, b = x:narrow(-1, 1, width // 2), x:narrow(-1, width // 2 + 1, width // 2)
   return op.apply("Concat", { a * cos - b * sin, b * cos + a * sin }, { axis = -1 })
@@ -54,11 +57,36 @@ attention.PositionalEncoding = class { "PositionalEncoding", name = "positions",
   end,
   forward = function(self, x)
     local length, width = x.shape[2], x.shape[3]
-    local angle = angles(x, length, width + width % 2, self.base)
-    local both = op.apply("Stack", { angle:sin(), angle:cos() }, { axis = 3 })
-    local waves = both:reshape(1, length, width + width % 2):narrow(3, 1, width)
+    local angle = angles(x, width + width % 2, self.base)
+    local both = op.apply("Stack", { angle:sin(), angle:cos() }, { axis = 4 })
+    local waves = both:reshape(angle.shape[1], length, width + width % 2):narrow(3, 1, width)
     return self.dropout(x + waves)
   end }
+
+attention.PositionEmbedding = class { "PositionEmbedding", name = "positions",
+  options = { doc = [[x (N,T,C) and a learned row for each of its positions, at most `length` of
+      them (Gehring et al., ICML 2017; GPT and BERT have it).]],
+    positions = { "length", "width" },
+    { "length", "integer", min = 1, required = true, doc = "positions that have a row" },
+    { "width", "integer", min = 1, required = true, doc = "channels of x, and of a row" },
+    { "init", "initial", unset = "normal, 0.02 wide", doc = "how the rows start" },
+    example = "nn.PositionEmbedding { 1024, 768 }" },
+  init = function(self, o)
+    self.length, self.width = o.length, o.width
+    self:param("weight", { o.length, o.width }, o.init or init.normal { 0, 0.02 })
+  end,
+  forward = function(self, x)
+    local length = x.shape[2]
+    if length > self.length then
+      fail(("nn.PositionEmbedding: x has %d positions, and there are rows for %d"):format(
+        length, self.length))
+    end
+    if reading.now() then
+      return x + Module.op(self, "Embedding", { reading.positions(x, "i64"), self.weight })
+    end
+    return x + (length == self.length and self.weight or self.weight:narrow(1, 1, length))
+  end,
+  describe = function(self) return ("%d, %d"):format(self.length, self.width) end }
 
 attention.RotaryEmbedding = class { "RotaryEmbedding", name = "positions",
   options = { doc = [[Pairs of x's last dimension, i and i + D / 2, turned by an angle that grows
@@ -170,14 +198,25 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
     return Module.op(self, "FC", { x, weight, bias })
   end,
 
+  --- Raises where a text can't be read piece by piece.
+  check_readable = function(self, is_self, mask, lengths)
+    reading.check_causal(self)
+    if not is_self or mask or lengths then
+      fail("nn.MultiheadAttention: a text is read piece by piece by causal self-attention, \z
+        without a memory, a mask or lengths")
+    end
+  end,
+
   forward = function(self, q, k, v, mask, lengths)
     local is_self = k == nil
+    if reading.now() then self:check_readable(is_self, mask, lengths) end
     k = k or q
     v = v or k
     mask = masked(mask, lengths, k)
     local drops = self.rate > 0 and self.training
+    local is_read = reading.now() ~= nil
     local is_whole = self.is_packed and self.key_heads == self.heads
-    if is_self and is_whole and not drops and not self.rotary then
+    if is_self and is_whole and not drops and not self.rotary and not is_read then
       local qkv = Module.op(self, "FC",
         { q, self.in_proj_weight, self.has_bias and self.in_proj_bias or nil })
       return self.out_proj(Module.op(self, "PackedAttention", { qkv, mask },
@@ -192,6 +231,7 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
       q_in = turned(split(q_in, self.heads), 10000):reshape(q_in.shape)
       k_in = turned(split(k_in, self.key_heads), 10000):reshape(k_in.shape)
     end
+    if is_read then return self.out_proj(reading.attend(self, q_in, k_in, v_in, self.heads)) end
     if drops then
       return self.out_proj(with_dropout(self, split(q_in, self.heads),
         split(k_in, self.key_heads), split(v_in, self.key_heads), mask))

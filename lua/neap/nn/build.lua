@@ -530,6 +530,28 @@ function build.layer_net(m, name, shape, dtype)
   return net, y
 end
 
+--- A net of the model without a gradient, made by f(net, run): run(x, ..) is what the model gives.
+-- @param m module
+-- @param name string of the net
+-- @return net
+function build.plain_net(m, name, f)
+  return building(name, (tree.home(m)), { train = false }, function(record)
+    f(record.net, m)
+  end).net
+end
+
+--- The same of a model that reads a text piece by piece (neap.nn.reading): run(position, ids) is
+-- what it gives for ids (B,T), read behind `position` (B) rows.
+-- @param length integer rows that caches hold
+function build.reading_net(m, name, length, f)
+  return build.plain_net(m, name, function(net)
+    f(net, function(position, ids)
+      context.building().reading = { position = position, length = length, n_named = {} }
+      return (m(ids))
+    end)
+  end)
+end
+
 -- ---- eager --------------------------------------------------------------------------------------
 
 --- What an eager call of `m` on the first n tensors of xs is known by: module, mode, shapes.

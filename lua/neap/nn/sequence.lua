@@ -4,6 +4,7 @@ local fail = require("neap.core").fail
 local init = require "neap.nn.initializers"
 local layers = require "neap.nn.layers"
 local module = require "neap.nn.module"
+local reading = require "neap.nn.reading"
 local op = require "neap.op"
 local widths = require "neap.nn.widths"
 
@@ -50,7 +51,14 @@ sequence.SelfAttention = class { "SelfAttention", name = "attn",
     self.proj = layers.Linear { o.width, o.width, bias = o.bias, init = o.init }
   end,
   forward = function(self, x)
-    local y = Module.op(self, "PackedAttention", { self.qkv(x) },
+    reading.check_causal(self)
+    local qkv = self.qkv(x)
+    if reading.now() then
+      local width = qkv.shape[3] // 3
+      local function third(i) return qkv:narrow(3, (i - 1) * width + 1, width) end
+      return self.proj(reading.attend(self, third(1), third(2), third(3), self.heads))
+    end
+    local y = Module.op(self, "PackedAttention", { qkv },
       { heads = self.heads, causal = self.causal })
     return self.proj(y)
   end,

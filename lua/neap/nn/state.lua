@@ -90,7 +90,9 @@ local function make(ws, records)
   local net = net_module.new "parameters"
   for _, record in ipairs(records) do
     local name = record.home_name
-    net:declare(name, record.role, record.shape, record.dtype, record.init, record.trainable)
+    -- what is brought along is not drawn first
+    net:declare(name, record.role, record.shape, record.dtype,
+      record.value and { op = "Constant", value = 0 } or record.init, record.trainable)
     for _, b in ipairs(brought(record, ws)) do
       net:declare(b.before .. name .. b.after, "state", b.value.shape, b.value.dtype,
         { op = "Constant", value = 0 }, false)
@@ -382,6 +384,17 @@ function Module.state_dict(self)
   return out
 end
 
+--- The parameters and statistics by their dotted names, tied ones once: {name = {shape =, dtype =,
+-- ..}}. No numbers are made.
+function Module.expected_state(self)
+  local list, _, t = records(self)
+  local out = {}
+  for _, record in ipairs(list) do
+    if not record.tied then out[Module.name_in(self, record, t)] = record end
+  end
+  return out
+end
+
 --- How tensors by name differ from the parameters. @return { missing =, unexpected =, mismatched =
 -- }: sorted lists of names
 local function differences(by_name, t)
@@ -465,6 +478,14 @@ local function copy_in(self, t, o)
   if message then return nil, message, hint end
   local is_skipped = {}
   for _, name in ipairs(d.mismatched) do is_skipped[name] = true end
+  for name, tensor in pairs(t) do
+    local record = by_name[name]
+    -- numbers that are nowhere yet come from here, instead of being drawn first
+    local is_unmade = record and not record.tied and not is_skipped[name] and not record.home
+    if is_unmade then
+      record.value = tensor.dtype == record.dtype and tensor or tensor:to(record.dtype)
+    end
+  end
   ensure(root, list)
   for name, tensor in pairs(t) do
     local record = by_name[name]
