@@ -45,6 +45,30 @@ local function build(o)
   return { model = nn.Sequential(layers), batch = o.batch, n_class = o.classes }
 end
 
+-- Names in torchvision's files: layers are numbered block by block there.
+local function weights(o)
+  local place = {}
+  for block, n in ipairs(blocks[o.depth]) do
+    for layer = 1, n do
+      place[#place + 1] = ("features.denseblock%d.denselayer%d"):format(block, layer)
+    end
+  end
+  return {
+    ignored = { "num_batches_tracked$" },
+    -- older files say "norm.1" for norm1
+    theirs = { { "%.(%a+)%.(%d)%.([%a_]+)$", ".%1%2.%3" } },
+    { "^block1%.(%a+)1%.([%a_]+)$", "features.%10.%2" },
+    { "^concat(%d+)%.block1%.(%w+)%.([%a_]+)$", function(i, what, name)
+      return ("%s.%s.%s"):format(place[math.tointeger(i)], what, name)
+    end },
+    { "^norm4%.([%a_]+)$", "features.norm5.%1" },
+    { "^(%a+)(%d)%.([%a_]+)$", function(what, i, name)
+      if what == "linear" then return "classifier." .. name end
+      return ("features.transition%s.%s.%s"):format(i, what, name)
+    end },
+  }
+end
+
 return {
   options = {
     doc = "A densely connected net.",
@@ -56,5 +80,5 @@ return {
     densenet121 = {}, densenet161 = { depth = 161, growth = 48 }, densenet169 = { depth = 169 },
     densenet201 = { depth = 201 },
   },
-  build = build,
+  build = build, weights = weights, weights_of = "torchvision",
 }

@@ -72,6 +72,26 @@ local function build(o)
   return { model = nn.Sequential(layers), batch = o.batch, n_class = o.classes }
 end
 
+-- Names in torchvision's files.
+local function weights()
+  local function of(ours, theirs)
+    return { "^block(%d+)%." .. ours .. "$", function(i, what)
+      return ("encoder.layers.encoder_layer_%d.%s"):format(i - 1, theirs:format(what))
+    end }
+  end
+  return {
+    -- older files say linear_1 and linear_2
+    theirs = { { "%.mlp%.linear_1%.", ".mlp.0." }, { "%.mlp%.linear_2%.", ".mlp.3." } },
+    { "^patches1%.conv%.(%a+)$", "conv_proj.%1" }, { "^positions1%.class$", "class_token" },
+    { "^positions1%.weight$", "encoder.pos_embedding" },
+    of("residual1%.norm1%.(%a+)", "ln_1.%s"), of("residual2%.norm1%.(%a+)", "ln_2.%s"),
+    of("residual1%.attn1%.(in_proj_%a+)", "self_attention.%s"),
+    of("residual1%.attn1%.out_proj%.(%a+)", "self_attention.out_proj.%s"),
+    of("residual2%.linear1%.(%a+)", "mlp.0.%s"), of("residual2%.linear2%.(%a+)", "mlp.3.%s"),
+    { "^norm1%.(%a+)$", "encoder.ln.%1" }, { "^linear1%.(%a+)$", "heads.head.%1" },
+  }
+end
+
 return {
   options = {
     doc = "A net of patches of images, mixed by attention (ViT) or by linear layers (Mixer).",
@@ -88,5 +108,5 @@ return {
     vit_l_16 = { width = 1024, layers = 24, heads = 16 },
     mixer_s16 = { mix = "mixer", width = 512, layers = 8 }, mixer_b16 = { mix = "mixer" },
   },
-  build = build,
+  build = build, weights = weights, weights_of = "torchvision",
 }

@@ -45,13 +45,23 @@ end
 
 local function shape_text(t) return "(" .. table.concat(t.shape, ",") .. ")" end
 
---- One tensor of ours from theirs.
-local function joined(list, transpose)
+--- The sizes of a shape that are not 1, as text.
+local function sizes_text(shape)
+  local sizes = {}
+  for _, n in ipairs(shape) do
+    if n ~= 1 then sizes[#sizes + 1] = n end
+  end
+  return table.concat(sizes, ",")
+end
+
+--- One tensor of ours, of a shape, from theirs; dimensions of 1 may stand elsewhere there.
+local function joined(list, transpose, shape)
   for i, t in ipairs(list) do
     list[i] = transpose and #t.shape == 2 and t:transpose(1, 2):contiguous() or t
   end
-  if #list == 1 then return list[1] end
-  return (op.apply("Concat", list, { axis = 1 }))
+  local t = #list == 1 and list[1] or op.apply("Concat", list, { axis = 1 })
+  if sizes_text(t.shape) ~= sizes_text(shape) then return t end
+  return t:reshape(table.unpack(shape))
 end
 
 --- At most five of a list of complaints, as text.
@@ -96,7 +106,7 @@ local function translated(who, state, tensors, rules)
       else missing[#missing + 1] = ("%s (our %s)"):format(other, name) end
     end
     if #parts == #names then
-      local ok, t = pcall(joined, parts, transpose)
+      local ok, t = pcall(joined, parts, transpose, state[name].shape)
       if not ok or shape_text(t) ~= shape_text(state[name]) then
         wrong[#wrong + 1] = ("%s is %s, and %s is %s"):format(names[1],
           ok and shape_text(t) or shape_text(parts[1]), name, shape_text(state[name]))
