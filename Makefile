@@ -41,8 +41,8 @@ LUA_LIBS := $(shell pkg-config --libs lua5.4 2>/dev/null)
 # The engine is every room but the binding.
 SRC := $(filter-out $(ENGINE_LEFT_OUT),$(wildcard src/*/*.c src/*/*/*.c))
 OBJ := $(SRC:src/%.c=$(BUILD)/%.o)
-ONNX_OBJ := $(BUILD)/import/onnx.pb-c.o
-OBJ += $(ONNX_OBJ)
+SCHEMA_OBJ := $(BUILD)/import/onnx.pb-c.o $(BUILD)/import/caffe.pb-c.o
+OBJ += $(SCHEMA_OBJ)
 ENGINE_OBJ := $(filter-out $(BUILD)/lua/%,$(OBJ))
 OP_SRC := $(wildcard src/ops/*.c src/ops/control/*.c)
 EMBEDDED := $(shell find lua/neap db scripts/nets -name '*.lua' -o -name '*.sql' -o -name '*.js' -o -name '*.css' 2>/dev/null | LC_ALL=C sort)
@@ -87,9 +87,13 @@ $(BUILD)/import/onnx.pb-c.c: $(ONNX_PROTO)
 	@mkdir -p $(@D)
 	@cp $(ONNX_PROTO) $(@D)/onnx.proto
 	@protoc-c --proto_path=$(@D) --c_out=$(@D) onnx.proto
-$(ONNX_OBJ): $(BUILD)/import/onnx.pb-c.c $(BUILD)/flags
+# The part of Caffe's that holds numbers.
+$(BUILD)/import/caffe.pb-c.c: src/import/caffe.proto
+	@mkdir -p $(@D)
+	@protoc-c --proto_path=src/import --c_out=$(@D) caffe.proto
+$(SCHEMA_OBJ): %.o: %.c $(BUILD)/flags
 	@$(CC) $(filter-out $(WARN),$(CFLAGS)) -c $< -o $@
-$(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/import/*.c)): $(BUILD)/import/onnx.pb-c.c
+$(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/import/*.c)): $(SCHEMA_OBJ:.o=.c)
 $(BUILD)/import/%.o: CFLAGS += -I$(BUILD)/import
 
 # Where speed is a matter of products and their sums alone, a multiply and an add are one instruction on processors that have it.

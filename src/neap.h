@@ -519,6 +519,8 @@ NEAP_API void neap_session_free(neap_session *session); /* records first */
 
 #include "neap/onnx.h"
 
+#include "neap/caffe.h"
+
 /* ---- layer by layer: the memory of a chain of layers ----------------------------------------- */
 
 #include "neap/chain.h"

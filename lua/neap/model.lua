@@ -62,23 +62,59 @@ Imported.__call = function(self, x)
 end
 
 local import_options = record.declare("neap.import", { call = "(path, {})",
-  doc = [[What neap.export wrote, or an ONNX file (.onnx), as a function, or nil, message, code:
-    f(x) runs it, f.net is the net, f.workspace has its parameters. Of an ONNX file the other
-    options say what it leaves open; f.notes lists what was assumed.]],
+  doc = [[What neap.export wrote, an ONNX file (.onnx) or a net of Caffe's (.prototxt), as a
+    function, or nil, message, code: f(x) runs it, f.net is the net, f.workspace has its parameters.
+    Of files of others the other options say what they leave open; f.notes lists what was assumed. A
+    solver of Caffe's gives a trainer and what t:fit takes: t, fit = neap.import "solver.prototxt",
+    and t.model.notes.]],
   { "map", "choice", unset = "they are read", choices = { "r", "c" },
     doc = [[how the file is mapped: its bytes are the parameters, nothing is read before it is used,
       and processes share it; "r": they can't be written; "c": what is written stays here]] },
   { "model", "boolean", false,
-    doc = "ONNX: a module in the place of a function, whose weights can be trained" },
+    doc = "ONNX, Caffe: a module in the place of a function, whose weights can be trained" },
   { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
     doc = "ONNX: sizes of the dimensions that the file names" },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
-    doc = "ONNX: shapes of inputs, whatever the file says" },
+    doc = "ONNX, Caffe: shapes of inputs, batch first, whatever the file says" },
   { "constants", "any", says = "tensors by the input's name", unset = "none",
     doc = "ONNX: inputs that always have this value, and are no inputs then" },
+  { "weights", "string", says = "the path of a .caffemodel file", unset = "as fillers say",
+    doc = "Caffe: the file that the net's weights are read from" },
+  { "phase", "choice", choices = { "TRAIN", "TEST" },
+    unset = "TEST; of a module that of the net that is built of it",
+    doc = "Caffe: the phase whose layers are taken" },
+  { "stages", "names", unset = "those of the file's state", doc = "Caffe: stages that hold" },
+  { "level", "integer", unset = "that of the file's state, or 0",
+    doc = "Caffe: the level that rules of layers ask for" },
+  { "without", "names", unset = "none", doc = "Caffe: names of layers that are left out" },
+  { "net", "string", says = "a path", unset = "as the solver says, and beside the solver",
+    doc = "Caffe: where the net of a solver is" },
   example = 'neap.import("run.safetensors", { map = "r" })' })
 
-local of_onnx = { "model", "dims", "shapes", "constants" }
+-- What is for files of one kind alone, and what reads them.
+local of_kind = {
+  onnx = { reader = "neap.onnx", "model", "dims", "shapes", "constants" },
+  prototxt = { reader = "neap.caffe", "model", "shapes", "weights", "phase", "stages", "level",
+    "without", "net" },
+  safetensors = { "map" },
+}
+
+--- Raises for an option that files of this kind have not.
+local function check_kind(kind, o)
+  local kinds_of = {}
+  for _, one in ipairs { "onnx", "prototxt", "safetensors" } do
+    for _, name in ipairs(of_kind[one]) do
+      kinds_of[name] = kinds_of[name] or {}
+      kinds_of[name][one] = true
+      table.insert(kinds_of[name], "." .. one)
+    end
+  end
+  for name, kinds in pairs(kinds_of) do
+    if o[name] and not kinds[kind] then
+      fail(("neap.import: %s is for %s files"):format(name, table.concat(kinds, " and ")))
+    end
+  end
+end
 
 --- neap.import(path [, { .. }]) -> f, or nil, message, code: see the record.
 function model.import(path, given)
@@ -86,14 +122,13 @@ function model.import(path, given)
   if type(path) ~= "string" then
     fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
   end
-  if path:lower():match "%.onnx$" then
-    if o.map then fail "neap.import: map is for .safetensors files" end
-    local result, message, code = require("neap.onnx").import(path, o)
-    if not result or o.model then return result, message, code end
+  local kind = path:lower():match "%.(%w+)$"
+  kind = of_kind[kind] and kind or "safetensors"
+  check_kind(kind, o)
+  if of_kind[kind].reader then
+    local result, more, code = require(of_kind[kind].reader).import(path, o)
+    if type(result) ~= "table" or not rawget(result, "workspace") then return result, more, code end
     return setmetatable(result, Imported)
-  end
-  for _, name in ipairs(of_onnx) do
-    if o[name] then fail(("neap.import: %s is for .onnx files"):format(name)) end
   end
   local ws = workspace.new {} -- draws a seed
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)

@@ -1,4 +1,4 @@
-/* onnx.c: an ONNX file as plain data (neap/onnx.h). Its bytes are looked at (onnx_skim.c), unpacked
+/* onnx.c: an ONNX file as plain data (neap/onnx.h). Its bytes are looked at (proto.c), unpacked
  * by protobuf-c, and laid out as lists that C and Lua read alike; tensors become tensors
  * (onnx_tensor.c), and their bytes in the messages are given back.
  */
@@ -305,27 +305,6 @@ static neap_status take_model(neap_onnx_file *file, neap_error *error) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The file's bytes as a message of the descriptor, to be freed by protobuf-c. */
-static neap_status unpack(neap_onnx_file *file, const ProtobufCMessageDescriptor *descriptor,
-                          ProtobufCMessage **out, neap_error *error) {
-  neap_storage *bytes = NULL;
-  int64_t n;
-  NEAP_TRY(neap_io_map_file(file->path, &bytes, &n, error));
-  const uint8_t *data = bytes != NULL ? (const uint8_t *)neap_storage_data(bytes) : NULL;
-  neap_status status = n == 0 ? neap_onnx_fail(file, error, NEAP_DATA, "the file is empty")
-                              : neap_onnx_skim(file, descriptor, data, (size_t)n, error);
-  bool refused = false;
-  ProtobufCAllocator allocator = neap_onnx_allocator(&refused);
-  if (status == NEAP_OK) {
-    *out = protobuf_c_message_unpack(descriptor, &allocator, (size_t)n, data);
-    if (*out == NULL && refused) status = neap_fail_memory(error, (size_t)n, "an ONNX file");
-    if (*out == NULL && !refused)
-      status = neap_onnx_fail(file, error, NEAP_DATA, "damaged, or no ONNX file");
-  }
-  neap_storage_release(bytes);
-  return status;
-}
-
 static neap_status read_file(const char *path, bool is_tensor, neap_onnx_model **out,
                              neap_error *error) {
   neap_onnx_file *file = neap_alloc_zeroed(sizeof *file);
@@ -334,9 +313,9 @@ static neap_status read_file(const char *path, bool is_tensor, neap_onnx_model *
   file->path = path;
   file->model.producer = file->model.graph.name = "";
   ProtobufCMessage *message = NULL;
-  neap_status status =
-    unpack(file, is_tensor ? &onnx__tensor_proto__descriptor : &onnx__model_proto__descriptor,
-           &message, error);
+  neap_status status = neap_proto_unpack(
+    path, "ONNX file", is_tensor ? &onnx__tensor_proto__descriptor : &onnx__model_proto__descriptor,
+    &message, error);
   if (status != NEAP_OK) goto fail;
   if (is_tensor) {
     file->tensor = (Onnx__TensorProto *)message;
@@ -393,7 +372,7 @@ void neap_onnx_free(neap_onnx_model *model) {
   for (int i = 0; i < model->n_function; i++)
     drop_nodes(model->function[i].n_node, model->function[i].node);
   bool refused = false;
-  ProtobufCAllocator allocator = neap_onnx_allocator(&refused);
+  ProtobufCAllocator allocator = neap_proto_allocator(&refused);
   if (file->proto != NULL) onnx__model_proto__free_unpacked(file->proto, &allocator);
   if (file->tensor != NULL) onnx__tensor_proto__free_unpacked(file->tensor, &allocator);
   neap_onnx_close_external(file);

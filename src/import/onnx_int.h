@@ -2,7 +2,7 @@
 #ifndef NEAP_IMPORT_ONNX_INT_H
 #define NEAP_IMPORT_ONNX_INT_H
 
-#include "import/import.h"
+#include "import/proto_int.h"
 
 #include <onnx.pb-c.h>
 
@@ -31,13 +31,6 @@ neap_status neap_onnx_fail(const neap_onnx_file *file, neap_error *error, neap_s
                            const char *format, ...) NEAP_PRINTF(4, 5);
 /* `bytes` of the arena; NULL and a MEMORY error when they are refused. */
 void *neap_onnx_room(neap_onnx_file *file, size_t n, size_t bytes, neap_error *error);
-
-/* Whether the bytes are a message of this descriptor, no deeper than is read, whose lengths fit
- * within each other (onnx_skim.c): what protobuf-c, which knows no such limit, may then unpack. */
-neap_status neap_onnx_skim(const neap_onnx_file *file, const ProtobufCMessageDescriptor *descriptor,
-                           const uint8_t *data, size_t n, neap_error *error);
-/* Counted memory for protobuf-c; *refused is set when some is not to be had. */
-ProtobufCAllocator neap_onnx_allocator(bool *refused);
 
 /* Fills *out, its name included, and lets go of the bytes in `proto` (onnx_tensor.c). */
 neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto,

@@ -157,27 +157,29 @@ void neap_lua_open_rows(lua_State *L);
 
 /* ---- handles and functions (handle.c) -------------------------------------------------------- */
 
-#define NEAP_LUA_KINDS(X)                                     \
-  X(TENSOR, tensor, "neap.tensor", "tensor")                  \
-  X(NET, net, "neap.net", "net")                              \
-  X(WORKSPACE, workspace, "neap.workspace", "workspace")      \
-  X(PROGRAM, program, "neap.program", "program")              \
-  X(PLAN, plan, "neap.plan", "plan")                          \
-  X(DB, db, "neap.db", "database")                            \
-  X(RUN, run, "neap.run", "run")                              \
-  X(SCOPE, scope, "neap.scope", "scope")                      \
-  X(RANGE, range, "neap.range", "range of batches")           \
-  X(CHAIN, chain, "neap.chain", "chain")                      \
-  X(CACHE, cache, "neap.cache", "cache")                      \
-  X(RECYCLE, recycle, "neap.recycle", "table of live ranges") \
-  X(READER, reader, "neap.batch_reader", "reader of batches") \
-  X(MARK, mark, "neap.workspace_mark", "mark of a workspace") \
-  X(LIVE, live, "neap.live", "list of workspaces")            \
-  X(DRY_RUN, dry_run, "neap.dry_run", "dry run")              \
-  X(IO_LIST, io_list, "neap.io_list", "list of tensors")      \
-  X(ONNX, onnx, "neap.onnx_file", "ONNX file")                \
-  X(CURSOR, cursor, "neap.cursor", "cursor")                  \
-  X(BLOCK, block, "neap.block", "block")                      \
+#define NEAP_LUA_KINDS(X)                                                     \
+  X(TENSOR, tensor, "neap.tensor", "tensor")                                  \
+  X(NET, net, "neap.net", "net")                                              \
+  X(WORKSPACE, workspace, "neap.workspace", "workspace")                      \
+  X(PROGRAM, program, "neap.program", "program")                              \
+  X(PLAN, plan, "neap.plan", "plan")                                          \
+  X(DB, db, "neap.db", "database")                                            \
+  X(RUN, run, "neap.run", "run")                                              \
+  X(SCOPE, scope, "neap.scope", "scope")                                      \
+  X(RANGE, range, "neap.range", "range of batches")                           \
+  X(CHAIN, chain, "neap.chain", "chain")                                      \
+  X(CACHE, cache, "neap.cache", "cache")                                      \
+  X(RECYCLE, recycle, "neap.recycle", "table of live ranges")                 \
+  X(READER, reader, "neap.batch_reader", "reader of batches")                 \
+  X(MARK, mark, "neap.workspace_mark", "mark of a workspace")                 \
+  X(LIVE, live, "neap.live", "list of workspaces")                            \
+  X(DRY_RUN, dry_run, "neap.dry_run", "dry run")                              \
+  X(IO_LIST, io_list, "neap.io_list", "list of tensors")                      \
+  X(ONNX, onnx, "neap.onnx_file", "ONNX file")                                \
+  X(CAFFE_TEXT, caffe_text, "neap.caffe_text", "text of Caffe's")             \
+  X(CAFFE_WEIGHTS, caffe_weights, "neap.caffe_weights", "weights of Caffe's") \
+  X(CURSOR, cursor, "neap.cursor", "cursor")                                  \
+  X(BLOCK, block, "neap.block", "block")                                      \
   X(FUNCTION, function, "neap.function", "function")
 
 typedef enum neap_lua_kind {
@@ -380,6 +382,7 @@ void neap_lua_open_db(lua_State *L);
 void neap_lua_open_file(lua_State *L);
 void neap_lua_open_memonger(lua_State *L);
 void neap_lua_open_onnx(lua_State *L);
+void neap_lua_open_caffe(lua_State *L);
 
 /* ---- the module (module.c) ------------------------------------------------------------------- */
 

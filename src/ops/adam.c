@@ -2,13 +2,14 @@
  * v_max it divides by the largest second moment so far (AMSGrad). */
 #include "ops/optimizer.h"
 
-enum { BETA1, BETA2, EPS, WEIGHT_DECAY, DECOUPLED };
+enum { BETA1, BETA2, EPS, WEIGHT_DECAY, DECOUPLED, EPS_HAT };
 enum { W, G, LR, M, V, STEPS, V_MAX };
 enum { W_OUT, M_OUT, V_OUT, T_OUT, V_MAX_OUT };
 
 /* What a step needs besides the tensors, computed once, in double: lr / (1 - beta1^t);
- * sqrt(1 - beta2^t); w's factor; the factor of w that is added to g. */
-enum { SIZE, CORRECTION, KEEP, DECAY };
+ * sqrt(1 - beta2^t); w's factor; the factor of w that is added to g; what is added to the corrected
+ * root. */
+enum { SIZE, CORRECTION, KEEP, DECAY, ADDED };
 
 #define NEAP_BODY "ops/adam_body.h"
 #include "math/each_float.h"
@@ -20,11 +21,14 @@ static void run(const neap_call *call) {
   double lr = neap_optimizer_scalar(call, LR), decay = call->attrs[WEIGHT_DECAY].f;
   /* AdamW takes the decay off the parameter, Adam adds it to the gradient. */
   bool decoupled = call->attrs[DECOUPLED].i != 0, has_max = neap_optimizer_has(call, V_MAX);
+  double correction = sqrt(1 - pow(call->attrs[BETA2].f, (double)t));
   const double param[NEAP_ROW_MAX_PARAM] = {
     [SIZE] = lr / (1 - pow(call->attrs[BETA1].f, (double)t)),
-    [CORRECTION] = sqrt(1 - pow(call->attrs[BETA2].f, (double)t)),
+    [CORRECTION] = correction,
     [KEEP] = decoupled ? 1 - lr * decay : 1,
-    [DECAY] = decoupled ? 0 : decay};
+    [DECAY] = decoupled ? 0 : decay,
+    /* eps, or what it comes to where it is added to the root before that is corrected. */
+    [ADDED] = call->attrs[EPS].f / (call->attrs[EPS_HAT].i != 0 ? correction : 1)};
   /* The rows see neither lr nor t. */
   neap_elementwise_run_on(call, has_max ? 5 : 4, (const int[]){W, G, M, V, V_MAX}, has_max ? 4 : 3,
                           (const int[]){W_OUT, M_OUT, V_OUT, V_MAX_OUT}, rows_step, param);
@@ -66,7 +70,11 @@ const neap_op neap_op_Adam = {
             [WEIGHT_DECAY] = {"weight_decay", "times w, added to the gradient", NEAP_ATTR_FLOAT,
                               .least = 0, .most = 1e30},
             [DECOUPLED] = {"decoupled", "decay w by lr weight_decay instead (AdamW)",
-                           NEAP_ATTR_BOOL}},
+                           NEAP_ATTR_BOOL},
+            [EPS_HAT] = {"eps_hat",
+                         "add eps to sqrt(v), before it is corrected: the paper's second form, "
+                         "and Caffe's",
+                         NEAP_ATTR_BOOL}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {V, V_OUT}, {STEPS, T_OUT}, {V_MAX, V_MAX_OUT}},
   .n_enforced = 5,
   .effects = NEAP_EFFECT_COMMIT,

@@ -2,7 +2,7 @@
  * v. */
 NEAP_MULTIVERSION static void OF(step)(const neap_row *row) {
   const neap_attr_value *attrs = row->call->attrs;
-  const T beta1 = (T)attrs[BETA1].f, beta2 = (T)attrs[BETA2].f, eps = (T)attrs[EPS].f;
+  const T beta1 = (T)attrs[BETA1].f, beta2 = (T)attrs[BETA2].f, eps = (T)row->param[ADDED];
   const T fresh1 = (T)(1 - attrs[BETA1].f), fresh2 = (T)(1 - attrs[BETA2].f);
   const T size = (T)row->param[SIZE], correction = (T)row->param[CORRECTION];
   const T keep = (T)row->param[KEEP], decay = (T)row->param[DECAY];

@@ -8,10 +8,13 @@
  * without dampening that is the same. With it, a count of steps as input t (an i64, counted by the
  * op, so that a checkpoint knows) makes step 0 the one without dampening; an Sgd without t dampens
  * every step.
+ *
+ * With `rate_inside` the momentum holds steps, rates included, as Caffe has it: a change of the rate
+ * changes what is added to it, not what is in it.
  */
 #include "ops/optimizer.h"
 
-enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING };
+enum { MOMENTUM, NESTEROV, WEIGHT_DECAY, DAMPENING, RATE_INSIDE };
 /* Inputs. Without M it is plain descent; without STEPS no steps are counted. */
 enum { W, G, LR, M = NEAP_OPTIMIZER_STATE, STEPS };
 enum { W_OUT, M_OUT, STEPS_OUT };
@@ -33,13 +36,15 @@ NEAP_ROW_TABLE(plain_step, NEAP_ROWS_FLOATS(plain_step))
 static void run(const neap_call *call) {
   bool has_m = neap_optimizer_has(call, M);
   bool looks_ahead = call->attrs[NESTEROV].i != 0;
-  double momentum = call->attrs[MOMENTUM].f;
+  double momentum = call->attrs[MOMENTUM].f, lr = neap_optimizer_scalar(call, LR);
+  bool inside = call->attrs[RATE_INSIDE].i != 0;
+  double rate = inside ? 1 : lr, share = inside ? lr : 1;
   /* Of Nesterov's step the gradient is one part and the new momentum the other. */
-  const double param[NEAP_ROW_MAX_PARAM] = {[RATE] = neap_optimizer_scalar(call, LR),
+  const double param[NEAP_ROW_MAX_PARAM] = {[RATE] = rate,
                                             [DECAY] = call->attrs[WEIGHT_DECAY].f,
                                             [SHARE] = momentum,
-                                            [FRESH] = 1 - dampening_of(call),
-                                            [OWN] = looks_ahead ? 1 : 0,
+                                            [FRESH] = share * (1 - dampening_of(call)),
+                                            [OWN] = looks_ahead ? share : 0,
                                             [OF_M] = looks_ahead ? momentum : 1};
   neap_elementwise_run_on(call, has_m ? 3 : 2, (const int[]){W, G, M}, has_m ? 2 : 1,
                           (const int[]){W_OUT, M_OUT}, has_m ? rows_step : rows_plain_step, param);
@@ -65,6 +70,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (c->attrs[NESTEROV].i != 0 && (c->attrs[MOMENTUM].f == 0 || c->attrs[DAMPENING].f != 0))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error,
                            "nesterov expects a momentum and no dampening");
+  if (c->attrs[RATE_INSIDE].i != 0 && !has_m)
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, M, error, "rate_inside expects an input m");
   return neap_optimizer_infer(c, error);
 }
 
@@ -78,9 +85,10 @@ const neap_op neap_op_Sgd = {
   .summary = "One step of stochastic gradient descent.",
   .math =
     "d = g + weight_decay w; m = momentum m + (1 - dampening) d; w = w - lr (nesterov ? d + "
-    "momentum m : m)",
+    "momentum m : m); with rate_inside m = momentum m + lr (1 - dampening) d; w = w - (nesterov ? "
+    "lr d + momentum m : m)",
   .example = "net:Sgd({\"w\", \"w.grad\", \"lr\", \"m\"}, {\"w\", \"m\"}, {momentum = 0.9})",
-  .source = "Sutskever et al., ICML 2013; torch.optim.SGD",
+  .source = "Sutskever et al., ICML 2013; torch.optim.SGD; Caffe SGDSolver, NesterovSolver",
   .inputs = {NEAP_OPTIMIZER_INPUTS, [M] = {"m", "momentum, 0 at first", .flags = NEAP_ARG_OPTIONAL},
              [STEPS] = {"t", "steps so far, 0 at first: step 0 is not dampened, as in PyTorch",
                         NEAP_BIT(I64), NEAP_ARG_OPTIONAL}},
@@ -92,7 +100,9 @@ const neap_op neap_op_Sgd = {
             [NESTEROV] = {"nesterov", "look ahead", NEAP_ATTR_BOOL},
             [WEIGHT_DECAY] = NEAP_OPTIMIZER_DECAY,
             [DAMPENING] = {"dampening", "share of the gradient that m leaves out", NEAP_ATTR_FLOAT,
-                           .least = 0, .most = 1}},
+                           .least = 0, .most = 1},
+            [RATE_INSIDE] = {"rate_inside", "the rate is in the momentum, as in Caffe",
+                             NEAP_ATTR_BOOL}},
   .enforced = {{W, W_OUT}, {M, M_OUT}, {STEPS, STEPS_OUT}},
   .n_enforced = 3,
   .effects = NEAP_EFFECT_COMMIT,
@@ -104,5 +114,7 @@ const neap_op neap_op_Sgd = {
     "{ {w={3,5}, g={3,5}, lr={}, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, weight_decay=0.01, grad=false}, "
     "{w={3,5}, g={3,5}, lr={}, m={3,5}, t={{}, low=0, high=3}, momentum=0.9, dampening=0.3, "
+    "grad=false}, "
+    "{w={3,5}, g={3,5}, lr={}, m={3,5}, momentum=0.9, nesterov=true, rate_inside=true, "
     "grad=false} }",
 };

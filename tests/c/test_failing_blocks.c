@@ -7,6 +7,7 @@
  *
  * The header and its parts are read: a function that they declare and the table lacks is a failure.
  */
+#include "blocks/caffe.h"
 #include "blocks/look.h"
 #include "blocks/memonger.h"
 #include "blocks/nets.h"
@@ -37,6 +38,7 @@ static const struct group {
   {runs_entries, NEAP_COUNT(runs_entries)},
   {memonger_entries, NEAP_COUNT(memonger_entries)},
   {onnx_entries, NEAP_COUNT(onnx_entries)},
+  {caffe_entries, NEAP_COUNT(caffe_entries)},
 };
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
@@ -224,6 +226,7 @@ static void make_files(void) {
   make_file(db_path), make_file(copy_path), make_file(idx_path);
   CHECK_OK(neap_io_write_text(idx_path, idx, sizeof idx - 1, &error));
   make_onnx_files();
+  make_caffe_files();
   open_scene(&s, WS | NET | SESSION, NULL);
   CHECK_OK(neap_workspace_save(s.ws, checkpoint_path, 0, NULL, &error));
   close_scene(&s);
@@ -240,5 +243,6 @@ int main(int argc, char **argv) {
   unlink(checkpoint_path), unlink(export_path), unlink(saved_path);
   unlink(db_path), unlink(copy_path), unlink(idx_path);
   remove_onnx_files();
+  remove_caffe_files();
   return result;
 }

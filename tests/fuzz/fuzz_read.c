@@ -1,12 +1,13 @@
 /* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx,
- * gzip, checkpoints, models with their nets, and ONNX files. The first byte says which reader. What
- * a reader takes can be written and read again. */
+ * gzip, checkpoints, models with their nets, ONNX files, and Caffe's texts, weights and blobs. The
+ * first byte says which reader. What a reader takes can be written and read again. */
 #include "neap.h"
 
 #include "driver/driver.h"
 #include "fuzz.h"
 #include "io/io.h"
 
+#include "../c/caffe_files.h"
 #include "../c/onnx_files.h"
 
 #include <sys/mman.h>
@@ -22,6 +23,9 @@ enum {
   MODEL,
   ONNX,
   ONNX_TENSOR,
+  CAFFE_TEXT,
+  CAFFE_WEIGHTS,
+  CAFFE_BLOB,
   N_READER
 };
 
@@ -88,12 +92,19 @@ static const char gzip[] =
 bool fuzz_seed(int k, neap_buffer *out) {
   static const char *const ending[] = {"npy", "npz", "safetensors"};
   char folder[] = "/tmp/neap-fuzz-XXXXXX", path[60], first;
-  if (k >= 13) return false;
+  static const struct {
+    char reader;
+    const char *bytes;
+    size_t n;
+  } as_bytes[] = {{ONNX, onnx_model, sizeof onnx_model - 1},
+                  {ONNX_TENSOR, onnx_tensor, sizeof onnx_tensor - 1},
+                  {CAFFE_TEXT, caffe_text, sizeof caffe_text - 1},
+                  {CAFFE_WEIGHTS, caffe_weights, sizeof caffe_weights - 1},
+                  {CAFFE_BLOB, caffe_blob, sizeof caffe_blob - 1}};
+  if (k >= 11 + (int)NEAP_COUNT(as_bytes)) return false;
   if (k >= 11) {
-    first = k == 11 ? ONNX : ONNX_TENSOR;
-    neap_buffer_add_n(out, &first, 1);
-    neap_buffer_add_n(out, k == 11 ? onnx_model : onnx_tensor,
-                      k == 11 ? sizeof onnx_model - 1 : sizeof onnx_tensor - 1);
+    neap_buffer_add_n(out, &as_bytes[k - 11].reader, 1);
+    neap_buffer_add_n(out, as_bytes[k - 11].bytes, as_bytes[k - 11].n);
     return true;
   }
   if (mkdtemp(folder) == NULL) abort();
@@ -173,6 +184,37 @@ static void read_onnx(const char *path, bool is_tensor) {
   neap_onnx_free(model);
 }
 
+/* Every field of a text, of messages within each other too: its bytes are there. */
+static size_t touch_fields(const neap_caffe_field *field) {
+  size_t sum = 0;
+  for (; field != NULL; field = field->next) {
+    PROMISE(field->line > 0 && strlen(field->name) > 0);
+    for (size_t i = 0; i < field->n_text; i++) sum += (unsigned char)field->text[i];
+    sum += touch_fields(field->fields);
+  }
+  return sum;
+}
+
+static void read_caffe_text(const char *path) {
+  neap_caffe_text *text = NULL;
+  neap_error error = {0};
+  neap_status status = neap_caffe_read_text(path, &text, &error);
+  PROMISE_SAID(status, error);
+  if (status == NEAP_OK) touch_fields(text->field);
+  neap_caffe_free_text(text);
+}
+
+static void read_caffe_weights(const char *path, bool is_blob) {
+  neap_caffe_weights *weights = NULL;
+  neap_error error = {0};
+  neap_status status = is_blob ? neap_caffe_read_blob(path, &weights, &error)
+                               : neap_caffe_read_weights(path, &weights, &error);
+  PROMISE_SAID(status, error);
+  for (int i = 0; status == NEAP_OK && i < weights->n_layer; i++)
+    for (int k = 0; k < weights->layer[i].n_blob; k++) touch(&weights->layer[i].blob[k]);
+  neap_caffe_free_weights(weights);
+}
+
 /* A file that is refused leaves the workspace as it was. */
 static void read_checkpoint(const char *path, int reader) {
   neap_workspace *ws = NULL;
@@ -208,6 +250,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     case GZIP: read_gzip(path); break;
     case ONNX: read_onnx(path, false); break;
     case ONNX_TENSOR: read_onnx(path, true); break;
+    case CAFFE_TEXT: read_caffe_text(path); break;
+    case CAFFE_WEIGHTS: read_caffe_weights(path, false); break;
+    case CAFFE_BLOB: read_caffe_weights(path, true); break;
     default: read_checkpoint(path, reader);
   }
   close(descriptor);

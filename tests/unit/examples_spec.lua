@@ -73,6 +73,10 @@ describe("example", function()
     runs("within_memory",
       "fits [^\n]*\n.*held after batches of 1 to 40 rows: [^,]*, 0 B more than before\n.*raw_bytes")
   end)
+  it("caffe", function()
+    if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
+    runs("caffe", "arena.*as of MNIST, after its source's name\n.*valid_accuracy")
+  end)
   it("lenet", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
     -- one line an epoch: no terminal

@@ -46,6 +46,7 @@ local base = {
   ["optim.cosine_restarts"] = { steps = 4 }, ["optim.exponential"] = { factor = 0.9 },
   ["optim.multistep"] = { at = { 3, 8 } }, ["optim.one_cycle"] = { steps = 10 },
   ["optim.polynomial"] = { steps = 10 }, ["optim.linear"] = { steps = 10 },
+  ["optim.inverse"] = { gamma = 0.1 }, ["optim.sigmoid"] = { middle = 5, gamma = -0.5 },
   ["optim.step"] = { every = 2 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
   ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
   ["ws:create_net"] = { name = "load" },
@@ -100,6 +101,30 @@ local function profiled()
 end
 
 --- What a file holds, which is gone then.
+--- What an option makes of a net of Caffe's: its text and its weight; of a solver its trainer.
+local function import_caffe(o)
+  local kit, own = require "import.caffe_kit", {}
+  for key, value in pairs(o) do own[key] = value end
+  local text = kit.input("x", 1, 1) .. kit.input("z", 1, 1) .. [[
+    layer { name: "fc" type: "InnerProduct" bottom: "x" top: "y"
+      inner_product_param { num_output: 1 bias_term: false } }
+    layer { name: "l" type: "EuclideanLoss" bottom: "y" bottom: "z" top: "l" }
+    layer { name: "t" type: "TanH" bottom: "y" top: "t" exclude { phase: TRAIN } }
+    layer { name: "s" type: "Sigmoid" bottom: "y" top: "s" include { stage: "late" } }
+    layer { name: "a" type: "AbsVal" bottom: "y" top: "a" include { min_level: 2 } }]]
+  if own.net then
+    if own.net == "net" then own.net = written("other.prototxt", text) end
+    if own.net == "" then own.net = nil end
+    local t = neap.import(written("s.prototxt", 'net: "gone" base_lr: 1 max_iter: 1'), own)
+    return t and tostring(t) or "no net"
+  end
+  if own.weights == "weights" then
+    own.weights = written("w.caffemodel", kit.weights { { "fc", kit.blob({ 1, 1 }, { 7 }) } })
+  end
+  local f = assert(neap.import(written("m.prototxt", text), own))
+  return f.net:text() .. tostring(f.workspace:fetch "fc.weight")
+end
+
 local function taken(path)
   local file = assert(io.open(path, "rb"))
   local text = file:read "a"
@@ -225,6 +250,10 @@ local calls = {
     return taken(tensors_file)
   end,
   ["neap.import"] = function(o)
+    local of_caffe = o.weights or o.phase or o.stages or o.level or o.without or o.net
+    if of_caffe and import_caffe(o) ~= import_caffe { net = o.net and "" } then
+      return import_caffe(o)
+    end
     if o.map == nil then -- the others are of ONNX files: y = x + b, for any batch
       local onnx = require "import.onnx_kit"
       local graph = { nodes = { onnx.node("Add", { "x", "b" }, { "y" }) },
@@ -418,6 +447,9 @@ local other = {
   ["db:export.path"] = support.shell "mktemp -d":match "[^\n]+" .. "/rows.json",
   ["neap.export.input"] = { 3, 4 },
   ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
+  ["neap.import.weights"] = "weights", ["neap.import.phase"] = "TRAIN",
+  ["neap.import.stages"] = { "late" }, ["neap.import.level"] = 3, ["neap.import.without"] = "t",
+  ["neap.import.net"] = "net",
   ["nn.BceLoss.weight"] = two, ["nn.BceWithLogitsLoss.weight"] = two, ["nn.NllLoss.weight"] = two,
   ["nn.BceWithLogitsLoss.pos_weight"] = two, ["nn.CrossEntropyLoss.weight"] = two,
   ["neap.import.dims"] = { batch = 4 }, ["neap.import.shapes"] = { x = { 3, 2 } },

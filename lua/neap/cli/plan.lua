@@ -5,7 +5,7 @@ local options = require "neap.inner.options"
 
 --- The forecast with what one asks next: where the peak is, how memory goes over a step, what was
 -- assumed.
-local function overview(plan, args, assumed)
+local function overview(plan, args, assumed, mem_param)
   local neap = require "neap"
   local lines = { tostring(plan:forecast()) }
   local ops, peak = plan:ops(), plan.peak_step
@@ -30,6 +30,14 @@ local function overview(plan, args, assumed)
   if plan.n_changed > 0 then
     lines[#lines + 1] = ("kernels    %d ops have others than %s, so other bits"):format(
       plan.n_changed, plan.executor == "dag" and "executor simple" or "without the budget")
+  end
+  if mem_param then
+    local is_planned = mem_param[args.train and "optimize_train" or "optimize_test"]
+    lines[#lines + 1] = ("mem_param  of the file: %s is %splanned%s"):format(
+      args.train and "training" or "testing",
+      is_planned and not mem_param.debug_info and "" or "not ",
+      #mem_param.exclude_blob > 0 and ", bytes of their own have "
+        .. table.concat(mem_param.exclude_blob, ", ") or "")
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
   lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | \z
@@ -187,6 +195,8 @@ return {
       if i > 1 and not args.json then print() end
       cli.show(report, args)
     end
-    if #reports == 0 and not (args.svg or args.dot) then print(overview(plan, args, assumed)) end
+    if #reports == 0 and not (args.svg or args.dot) then
+      print(overview(plan, args, assumed, memory.mem_param))
+    end
   end,
 }

@@ -1,8 +1,8 @@
 --- neap run SCRIPT [ARGS]: runs a Lua script with neap loaded; `-` reads standard input; -e runs a
--- piece of code.
+-- piece of code. A net of another program is run once, a solver of Caffe's trains.
 -- @module neap.cli.run
---- An ONNX file run once: inputs are files, NAME=x.npy, or else drawn; prints what comes out.
-local function run_onnx(path, words)
+--- A net run once: inputs are files, NAME=x.npy, or else drawn; prints what comes out.
+local function run_net(path, words)
   local neap, cli = require "neap", require "neap.cli"
   local f, given = cli.need(neap.import(path)), {}
   for _, word in ipairs(words) do
@@ -24,13 +24,41 @@ local function run_onnx(path, words)
   for _, name in ipairs(f.net:outputs()) do print(out[name]) end
 end
 
+--- A solver of Caffe's: net=PATH, weights=PATH, steps=N behind it.
+local function run_solver(path, words)
+  local cli, given, steps = require "neap.cli", {}, nil
+  for _, word in ipairs(words) do
+    local name, value = word:match "^(.-)=(.+)$"
+    if name == "steps" and math.tointeger(value) then
+      steps = math.tointeger(value)
+    elseif name == "net" or name == "weights" then
+      given[name] = value
+    else
+      cli.usage(("run: \"%s\" is none of net=PATH, weights=PATH, steps=N"):format(word))
+    end
+  end
+  local t = cli.need(require("neap.caffe.solver").solve(path, given, steps))
+  for _, note in ipairs(t.model.notes) do print(note) end
+end
+
+--- What a file of another program is run by; nil for scripts.
+local function runner_of(path)
+  local ending = path:lower():match "%.(%w+)$"
+  if ending == "onnx" then return run_net end
+  if ending ~= "prototxt" then return nil end
+  local caffe = require "neap.caffe"
+  local m = caffe.read_text(path)
+  return m and caffe.is_solver(m) and run_solver or run_net
+end
+
 return {
   name = "run", summary = "Run a Lua script, or a piece of code with -e.", plain = true,
   define = function(command)
     command:option "-e":description "Run this code; what follows it is its own.":argname "<code>"
     command:argument "script":args "?"
       :description("The script, `-` for standard input; what follows it is its own. A file that "
-        .. "ends in .onnx is run once, on inputs NAME=FILE.npy or random ones. An integer "
+        .. "ends in .onnx, or a net of Caffe's (.prototxt), is run once, on inputs NAME=FILE.npy "
+        .. "or random ones; a solver of Caffe's trains (net=PATH weights=PATH steps=N). An integer "
         .. "from 0 to 255 that it returns, or gives to os.exit, is the exit code; else it is 0, "
         .. "and 1 where an error ended the script. In it, help(x) prints what neap.help(x) gives.")
   end,
@@ -39,9 +67,8 @@ return {
     if not args.e and not args.script then
       cli.usage "run needs a script, `-`, or -e CODE\nTry: neap run --help"
     end
-    if not args.e and args.script:lower():match "%.onnx$" then
-      return run_onnx(args.script, args.rest)
-    end
+    local run_file = not args.e and runner_of(args.script)
+    if run_file then return run_file(args.script, args.rest) end
     rawset(_G, "neap", require "neap")
     rawset(_G, "help", function(...) print(require "neap".help(...)) end)
     rawset(_G, "arg", { [0] = args.script or "-e", table.unpack(args.rest) })

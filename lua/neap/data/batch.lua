@@ -19,9 +19,12 @@ local batch = {}
 
 -- ---- forward's arguments ------------------------------------------------------------------------
 
---- Names of what a model's forward takes, but itself; a container's are its first layer's.
+--- Names of what a model's forward takes, but itself; a container's are its first layer's, and an
+-- imported model says its own.
 -- @return list, bool whether more can follow
 function batch.arguments(m)
+  local own = rawget(m, "_arguments")
+  if own then return own, false end
   local f, skip = m._methods.forward, 1
   if m._class == "Lambda" then f, skip = m.f, 0 end
   if m._class == "Sequential" and tree.layers(m)[1] then
@@ -67,6 +70,8 @@ function batch.places(model, given)
   for _, name in ipairs(options.keys(given)) do
     local k = position_of(name, names, has_more)
     if name == "y" and k == 1 then k = nil end
+    -- a model that has its losses in itself takes the target as its last argument
+    if name == "y" and k == nil and rawget(model, "_takes_target") then k = #names end
     if name == "x" and (k == nil or k == 1) then has_x = true else place(name, k) end
   end
   if has_x then place("x", not at[1] and 1 or nil) end

@@ -146,12 +146,17 @@ local function check_fields(who, result)
   end
 end
 
---- An ONNX file as the module that it is, or the net; the batch is the file's own unless given.
-local function of_onnx(path, batch)
-  local file, message = require("neap.onnx").net_file(path, batch)
+-- Who reads the files of other programs, by their endings.
+local readers = { onnx = "neap.onnx", prototxt = "neap.caffe" }
+
+--- A file of another program as the module that it is, or the net; the batch is the file's own
+-- unless given.
+local function of_others(reader, path, batch)
+  local file, message = require(reader).net_file(path, batch)
   if not file then error(message, 0) end
   file.name = path:match "([^/]+)%.[^.]*$" or path
   file.batch = file.batch or 1
+  if file.mem_param ~= nil then file.mem_param = mem_param.new(file.mem_param) end
   return file
 end
 
@@ -177,18 +182,19 @@ local function read_net(stem, ...)
   return build_family(stem, member.family, netfile.options(stem), given), member.chunk_name
 end
 
---- Loads a net file by path or zoo name, or an ONNX file.
+--- Loads a net file by path or zoo name, or a file of another program.
 -- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
 -- @param ... any given to the chunk
--- @return table {model =, loss =, optimizer =, batch =, name =, mem_param =} or {net =, name =,
---   mem_param =}
+-- @return table {model =, loss =, optimizer =, batch =, train_batch =, name =, mem_param =} or
+--   {net =, name =, mem_param =}
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
   if batch and math.tointeger(batch) == 0 then
     fail(("\"%s\": a batch has at least 1 row"):format(name))
   end
-  if stem:lower():match "%.onnx$" then return of_onnx(stem, math.tointeger(batch)) end
+  local reader = readers[stem:lower():match "%.(%w+)$"]
+  if reader then return of_others(reader, stem, math.tointeger(batch)) end
   local result, chunk_name = read_net(stem, ...)
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
@@ -249,10 +255,11 @@ function netfile.build(file, o)
   if file.net then return file.net, {} end
   local neap = require "neap"
   local train, assumed = o.train or false, {}
-  if train and not file.loss then assumed[1] = "cross-entropy" end
+  for i, note in ipairs(file.notes or {}) do assumed[i] = note end
+  if train and not file.loss then assumed[#assumed + 1] = "cross-entropy" end
   if train and not file.optimizer then assumed[#assumed + 1] = "SGD with momentum" end
   local net, blobs = file.model:net {
-    batch = o.batch or file.batch,
+    batch = o.batch or train and file.train_batch or file.batch,
     train = train,
     without = o.without,
     name = file.name,

@@ -337,7 +337,7 @@ function Module.net(self, given)
   end
   if o.train and goal then count_memory.check_gradients(root, "m:net { train = true }") end
   if not o.fields then example_shape(self, o) end
-  local blobs, fields = {}, {}
+  local blobs, fields, outs = {}, {}, nil
   if type(o.metrics) == "string" then o.metrics = { o.metrics } end
   local metrics = build.metric_names(o.metrics)
   local net_name = o.name or script.net_name(self)
@@ -348,7 +348,7 @@ function Module.net(self, given)
   }, function(record)
     local net = record.net
     local arguments, last = declare_arguments(self, net, o, fields)
-    local outs = table.pack(self(table.unpack(arguments, 1, last)))
+    outs = table.pack(self(table.unpack(arguments, 1, last)))
     blobs.output = outs[1]
     if not goal then
       declare_unread(self)
@@ -381,7 +381,12 @@ function Module.net(self, given)
   end)
   for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
   local outputs = { blobs.loss or blobs.output }
-  if blobs.loss and not o.train then outputs[#outputs + 1] = blobs.output end
+  -- an imported model says its outputs itself, in its file
+  if not goal and rawget(self, "_gives_all") then outputs = table.move(outs, 1, outs.n, 1, {}) end
+  -- the output is the loss where a model has its losses in itself
+  if blobs.loss and not o.train and blobs.loss.name ~= blobs.output.name then
+    outputs[#outputs + 1] = blobs.output
+  end
   for _, name in ipairs(metrics) do outputs[#outputs + 1] = blobs[name] end
   if blobs.grad_norm then outputs[#outputs + 1] = blobs.grad_norm end
   for _, name in ipairs(goal and goal:names() or {}) do outputs[#outputs + 1] = blobs[name] end

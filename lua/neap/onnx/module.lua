@@ -1,38 +1,13 @@
 --- An ONNX model as a module, whose weights are parameters that can be trained, frozen and saved.
 -- Its forward goes through the file's graph each time a net is built of it.
 -- @module neap.onnx.module
-local core = require "neap.core"
 local graph = require "neap.onnx.graph"
+local imported = require "neap.nn.imported"
 local kit = require "neap.onnx.kit"
 local module = require "neap.nn.module"
 require "neap.nn" -- whatever a module can
 local onnx = require "neap.onnx"
 local op = require "neap.op"
-
---- A place in the tree of parameters: what stands between dots in a weight's name.
-local Part = module.class { "Part", name = "part", init = function() end,
-  forward = function() core.fail "a part of an imported model has no forward of its own" end }
-
---- The part of `self` at a path, made where it is missing.
-local function part_at(self, path)
-  local at = self
-  for _, name in ipairs(path) do
-    local child = at._children[name]
-    if not child then child = module.Module.add(at, name, Part {}) end
-    at = child
-  end
-  return at
-end
-
---- "layer1.0.conv1.weight" as { "layer1", "0", "conv1" }, "weight": a name that a module may have.
-local function place_of(name)
-  local path = {}
-  for part in name:gmatch "[^./]+" do
-    part = part:gsub("[^%w_-]", "_")
-    path[#path + 1] = part:match "^_" and "w" .. part or part
-  end
-  return path, table.remove(path) or "weight"
-end
 
 --- Names in the order in which a walk through the graph declares them; the second of a name is
 -- another weight.
@@ -48,17 +23,8 @@ end
 local function declare_all(self, weights)
   local records = {}
   for _, w in ipairs(weights) do
-    local path, name = place_of(w.name)
-    local owner = part_at(self, path)
-    while owner._params[name] or owner._children[name] or module.Module[name] do
-      name = name .. "_"
-    end
-    if w.parameter then
-      owner:param(name, w.tensor.shape, nil, { dtype = w.tensor.dtype })
-    else
-      owner:buffer(name, w.tensor.shape, nil, { dtype = w.tensor.dtype })
-    end
-    records[w.name] = owner._params[name]
+    records[w.name] = imported.declare(self, { name = w.name, shape = w.tensor.shape,
+      dtype = w.tensor.dtype, parameter = w.parameter })
   end
   return records
 end
@@ -110,8 +76,7 @@ return function(model, o)
   local self = Model { model = model, options = o }
   local by_name = {}
   for _, w in ipairs(self._onnx.weights) do
-    local record = self._onnx.records[w.name]
-    by_name[module.dotted(record, require("neap.nn.tree").of(self))] = w.tensor
+    by_name[imported.name_of(self, self._onnx.records[w.name])] = w.tensor
   end
   self:load_state_dict(by_name)
   self._onnx.weights = nil

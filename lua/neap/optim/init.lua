@@ -57,6 +57,14 @@ local function clipped(self, net, list)
   end
 end
 
+--- The gradient with what l1_decay adds to it.
+local function with_l1(settings, net, parameter, gradient)
+  local decay = settings.l1_decay
+  if decay == nil or decay == 0 then return gradient end
+  local sign = net:op("Sign", { parameter }, 1)
+  return net:op("Add", { gradient, sign * decay }, { net:fresh_name(gradient.name .. "_l1") })
+end
+
 --- Adds update ops for the parameters of net:gradient's result.
 -- @param net neap.net
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
@@ -78,7 +86,7 @@ function Optimizer:apply(net, grads)
       scaled[settings.lr] = scaled[settings.lr] or lr * (settings.lr / self.settings.lr)
       rate = scaled[settings.lr]
     end
-    self.update(settings, net, pair[1], pair[2], rate)
+    self.update(settings, net, pair[1], with_l1(settings, net, pair[1], pair[2]), rate)
   end
   for _, group in ipairs(self.groups) do
     if not used[group] then
@@ -100,6 +108,9 @@ local clip = { "clip", "number", above = 0, unset = "no bound",
   doc = "bound of the norm of all gradients together" }
 local clip_value = { "clip_value", "number", above = 0, unset = "no bound",
   doc = "bound of each element of a gradient, before its norm is taken" }
+
+local l1_decay = { "l1_decay", "number", min = 0, unset = "0",
+  doc = "times the sign of w, added to the gradient" }
 
 --- The record of a group: the optimizer's settings, none of them required, for the parameters that
 -- a glob matches.
@@ -143,6 +154,7 @@ end
 -- @param spec table of the record: doc, example and what can be set, per group too
 -- @param update f(settings, net, parameter, gradient, rate): adds the ops of one parameter's update
 local function maker(name, spec, update)
+  spec[#spec + 1] = l1_decay
   local who, of_group = "optim." .. name, group_record(name, spec)
   spec[#spec + 1], spec[#spec + 2], spec.items = clip, clip_value, "{ glob, lr =, .. }, .."
   local own = record.declare(who, spec)
@@ -169,10 +181,11 @@ optim.SGD = maker("SGD", {
   { of = "Sgd.nesterov" },
   { of = "Sgd.weight_decay" },
   { of = "Sgd.dampening" },
+  { of = "Sgd.rate_inside" },
   example = "optim.SGD { lr = 0.1, momentum = 0.9, { \"*.bias\", weight_decay = 0 }, "
     .. "{ \"head.weight\", lr = 0.5 } }" }, function(s, net, w, g, lr)
   local attrs = { momentum = s.momentum, nesterov = s.nesterov, weight_decay = s.weight_decay,
-    dampening = s.dampening }
+    dampening = s.dampening, rate_inside = s.rate_inside }
   if s.momentum ~= 0 then
     local m = state(net, w, "momentum")
     local t = s.dampening ~= 0 and state(net, w, "t", {}, "i64") or nil
@@ -216,6 +229,7 @@ local function adam_options(doc, example, weight_decay)
     { of = "Adam.beta1", below = 1 },
     { of = "Adam.beta2", below = 1 },
     { of = "Adam.eps" },
+    { of = "Adam.eps_hat" },
     weight_decay,
     { "amsgrad", "boolean", false,
       doc = "divide by the largest second moment so far (Reddi et al., ICLR 2018)" } }

@@ -72,6 +72,24 @@ schedule("polynomial", {
     return o.least + (lr - o.least) * left ^ o.power
   end)
 
+schedule("inverse", {
+  doc = "The base rate over a power of 1 + gamma times the steps done: Caffe's \"inv\".",
+  positions = { "gamma" },
+  { "gamma", "number", required = true, min = 0, doc = "how fast the rate falls" },
+  { "power", "number", 1, above = 0, doc = "of the sum that divides" },
+  example = "optim.inverse { 1e-4, power = 0.75 }" }, function(o, step, lr)
+    return lr * (1 + o.gamma * (step - 1)) ^ -o.power
+  end)
+
+schedule("sigmoid", {
+  doc = "The base rate times a sigmoid of the steps: half of it after so many.",
+  positions = { "middle" },
+  { "middle", "integer", min = 0, required = true, doc = "steps until half the base rate" },
+  { "gamma", "number", required = true, doc = "steepness; below 0 the rate falls" },
+  example = "optim.sigmoid { 5000, gamma = -0.01 }" }, function(o, step, lr)
+    return lr / (1 + math.exp(-o.gamma * (step - 1 - o.middle)))
+  end)
+
 schedule("cosine", {
   doc = "Half a cosine from the base rate down to `least`, after a linear warm-up.",
   positions = { "steps" },

@@ -1,10 +1,10 @@
-/* onnx_skim.c: a look at the wire format before it is unpacked. protobuf-c calls itself for each
+/* proto.c: files of protobuf messages, and a look at the wire format before it is unpacked. protobuf-c calls itself for each
  * message within a message, as deep as the bytes say, and merges an optional message that comes
  * twice: neither is for bytes that nobody has looked at.
  *
  * Each byte is read once for each message around it, so that the work is bytes times depth.
  */
-#include "import/onnx_int.h"
+#include "import/proto_int.h"
 
 enum {
   /* Three messages a subgraph: some thirty subgraphs within each other. */
@@ -13,14 +13,14 @@ enum {
 };
 
 typedef struct skim {
-  const neap_onnx_file *file;
+  const char *path, *what;
   const uint8_t *begin; /* of the file, for offsets in messages */
   neap_error *error;
 } skim;
 
 static neap_status fail_at(const skim *s, const uint8_t *at, const char *what) {
-  return neap_onnx_fail(s->file, s->error, NEAP_DATA, "damaged, or no ONNX file: %s at byte %lld",
-                        what, (long long)(at - s->begin));
+  return neap_fail(s->error, NEAP_DATA, "%s: damaged, or no %s: %s at byte %lld", s->path, s->what,
+                   what, (long long)(at - s->begin));
 }
 
 /* The number at *at, which moves behind it; false where it ends late or never. */
@@ -71,12 +71,6 @@ static neap_status skim_message(const skim *s, const ProtobufCMessageDescriptor 
   return NEAP_OK;
 }
 
-neap_status neap_onnx_skim(const neap_onnx_file *file, const ProtobufCMessageDescriptor *descriptor,
-                           const uint8_t *data, size_t n, neap_error *error) {
-  skim s = {file, data, error};
-  return skim_message(&s, descriptor, data, data + n, 0);
-}
-
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *take(void *refused, size_t bytes) {
@@ -90,6 +84,35 @@ static void give(void *refused, void *block) {
   neap_free(block);
 }
 
-ProtobufCAllocator neap_onnx_allocator(bool *refused) {
+ProtobufCAllocator neap_proto_allocator(bool *refused) {
   return (ProtobufCAllocator){take, give, refused};
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+neap_status neap_proto_unpack(const char *path, const char *what,
+                              const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **out,
+                              neap_error *error) {
+  neap_storage *bytes = NULL;
+  int64_t n;
+  *out = NULL;
+  NEAP_TRY(neap_io_map_file(path, &bytes, &n, error));
+  const uint8_t *data = bytes != NULL ? (const uint8_t *)neap_storage_data(bytes) : NULL;
+  neap_status status = NEAP_OK;
+  if (n == 0)
+    status = neap_fail(error, NEAP_DATA, "%s: the file is empty", path);
+  else {
+    skim s = {path, what, data, error};
+    status = skim_message(&s, descriptor, data, data + n, 0);
+  }
+  bool refused = false;
+  ProtobufCAllocator allocator = neap_proto_allocator(&refused);
+  if (status == NEAP_OK) {
+    *out = protobuf_c_message_unpack(descriptor, &allocator, (size_t)n, data);
+    if (*out == NULL && refused) status = neap_fail_memory(error, (size_t)n, what);
+    if (*out == NULL && !refused)
+      status = neap_fail(error, NEAP_DATA, "%s: damaged, or no %s", path, what);
+  }
+  neap_storage_release(bytes);
+  return status;
 }
