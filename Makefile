@@ -300,8 +300,8 @@ $(BUILD)/neap.pc: FORCE
 	  'Libs: -L$${libdir} -lneap' 'Libs.private: $(LIBS)' 'Cflags: -I$${includedir}' >$@
 
 .PHONY: install uninstall
-install: all lib $(BUILD)/neap.1 $(BUILD)/neap.pc ## program, module, library, header, manual page, nets and examples below PREFIX (DESTDIR in front)
-	@install -d $(addprefix $(ROOT)/,bin include/neap lib/lua/5.4 lib/pkgconfig share/man/man1 share/doc/neap share/neap/nets share/neap/examples)
+install: all lib $(BUILD)/neap.1 $(BUILD)/neap.pc types ## program, module, library, header, manual page, stubs, nets and examples below PREFIX (DESTDIR in front)
+	@install -d $(addprefix $(ROOT)/,bin include/neap lib/lua/5.4 lib/pkgconfig share/man/man1 share/doc/neap share/neap/nets share/neap/examples share/neap/types)
 	@install $(BUILD)/neap $(ROOT)/bin/neap
 	@install -m 644 $(BUILD)/neap.so $(ROOT)/lib/lua/5.4/neap.so
 	@install -m 644 $(BUILD)/$(SONAME) $(ROOT)/lib/$(SONAME)
@@ -311,6 +311,7 @@ install: all lib $(BUILD)/neap.1 $(BUILD)/neap.pc ## program, module, library, h
 	@install -m 644 $(BUILD)/neap.pc $(ROOT)/lib/pkgconfig/neap.pc
 	@install -m 644 $(BUILD)/neap.1 $(ROOT)/share/man/man1/neap.1
 	@install -m 644 README.md LICENSE $(ROOT)/share/doc/neap
+	@install -m 644 $(BUILD)/types/neap.lua $(ROOT)/share/neap/types
 	@install -m 644 $(NETS) $(ROOT)/share/neap/nets
 	@install -m 644 $(EXAMPLES) $(ROOT)/share/neap/examples
 

@@ -213,8 +213,11 @@ local function help_on_table(x)
   local meta = getmetatable(x)
   if type(meta) ~= "table" then return nil end
   if rawget(x, "_is_module") then
-    local names = meta.__names(x)
-    table.sort(names)
+    local seen = {}
+    for _, name in ipairs(meta.__names(x)) do
+      if name:sub(1, 1) ~= "_" then seen[name] = true end
+    end
+    local names = options.keys(seen)
     local text = on_record or help.by_class(tostring(rawget(x, "_class")))
     return text .. "\nmodel: m(x) runs it; m:" .. table.concat(names, " m:")
       .. "; help \"m:plan\" shows one."

@@ -45,7 +45,6 @@ local function build(name, given)
       fail(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key)))
     end
   end
-  if file.model then rawset(file.model, "_zoo_name", file.name) end
   return file.model or file.net, file
 end
 

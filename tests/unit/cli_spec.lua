@@ -39,6 +39,26 @@ describe("the command line", function()
       assert.equal(1, select(2, neap "report lenet -o nowhere/a.html"))
     end)
 
+  it("gives every error as JSON, too, to who asked for JSON", function()
+    for words, code in pairs {
+      ["plan lenet --batch 0"] = "usage", ["plan lenett"] = "name", plan = "usage",
+      ["plan lenet --budget 1"] = "budget", ["bench lenet:x"] = "error", ["db foo"] = "usage",
+      ["diff run:99 run:98"] = "error", ["ops Conf"] = "name", ["profile show 99"] = "error",
+      ["sql peek"] = "name", ["sql 'selec 1'"] = "error", ["watch 99"] = "error",
+      ["plan lenet --jsn"] = "usage",
+    } do
+      local out, exit, err = neap(words .. " --json")
+      assert.is_true(exit == 1 or exit == 2, words)
+      assert.matches("^neap: ", err, nil, words)
+      local said = cjson.decode(out).error
+      assert.equal(code, said.code, words)
+      assert.is_true(#said.message > 5, words)
+    end
+    assert.matches("option %-%-batch: \"0\" is not a whole number", (select(3,
+      neap "plan lenet --batch 0")))
+    assert.matches("behind the colon stands a batch", (select(3, neap "plan lenet:x")))
+  end)
+
   it("prints version and help on standard output and ends with 0", function()
     for _, words in ipairs {
       "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h",

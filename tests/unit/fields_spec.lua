@@ -275,3 +275,22 @@ describe("the arguments of a loss", function()
     end
   end)
 end)
+
+describe("a batch to predict", function()
+  it("has what forward was trained with, or the error names what is missing", function()
+    local Pair = nn.module { "Pair",
+      init = function(self) self.left, self.right = nn.Linear { 3, 4 }, nn.Linear { 2, 4 } end,
+      forward = function(self, image, text) return self.left(image) * self.right(text) end }
+    local t = trainer { model = Pair(), loss = nn.MseLoss(), memory = { store = false } }
+    local image, text = neap.rand(8, 3), neap.rand(8, 2)
+    t:fit(data.tensors { image = image, text = text, y = neap.rand(8, 4), batch = 4 },
+      { verbose = 0 })
+    assert.are.same({ 8, 4 }, t:predict(image, text).shape)
+    assert.are.same({ 8, 4 }, t:predict({ image = image, text = text }).shape)
+    for _, given in ipairs { image, { image = image } } do
+      raises("there is no text, which training had: forward(image, text) takes it", t.predict, t,
+        given)
+    end
+    raises("there is no image", t.predict, t, { text = text })
+  end)
+end)

@@ -41,6 +41,16 @@ describe("what make install brings", function()
         prefix))
   end)
 
+  it("has stubs for editors that are Lua, and a manual page with the questions", function()
+    local stubs = prefix .. "/share/neap/types/neap.lua"
+    assert.is_truthy(loadfile(stubs))
+    local text = sh("cat %s", stubs)
+    for _, part in ipairs { "nn.Conv2d.options", "neap.Plan", "Plan:whatif", "neap.help" } do
+      assert.is_truthy(text:find(part, 1, true), part)
+    end
+    assert.has_match("Which op has the peak", sh("cat %s/share/man/man1/neap.1", prefix))
+  end)
+
   it("is a module that stock Lua requires", function()
     if sanitized then return end -- a sanitizer must be in the program, which is stock here
     local code = "print(require('neap').ones(3):sum():item())"

@@ -43,12 +43,12 @@ return {
     end
     local wanted = targets[args.action]
     if args.target and not wanted then
-      cli.usage(("%s takes no file, got \"%s\""):format(args.action, args.target))
+      cli.usage(("db %s takes no file, got \"%s\""):format(args.action, args.target))
     end
-    if wanted and not args.target then cli.usage(args.action .. " needs " .. wanted) end
+    if wanted and not args.target then cli.usage(("db %s needs %s"):format(args.action, wanted)) end
     for _, name in ipairs { "days", "runs", "size", "run", "tag" } do
       if args[name] ~= nil and not (options[args.action] or {})[name] then
-        cli.usage(("%s takes no --%s"):format(args.action, name))
+        cli.usage(("db %s takes no --%s"):format(args.action, name))
       end
     end
     if args.action == "path" then

@@ -80,6 +80,21 @@ function cli.database(args)
   return cli.need(require("neap").db(path))
 end
 
+--- Lets errors of a command's conversions begin with the option: 'option --batch: "0" is ..'.
+local function name_options(command)
+  for _, option in ipairs(command._options) do
+    local convert = option._convert
+    if type(convert) == "function" then
+      option._convert = function(text)
+        local value, message = convert(text)
+        if value ~= nil then return value end
+        return nil, ("option %s: %s"):format(option._aliases[#option._aliases], message
+          or ("\"%s\" is not a number"):format(text))
+      end
+    end
+  end
+end
+
 --- The parser of the whole command line, and of each verb by name.
 function cli.parser()
   local verbs = cli.verbs()
@@ -98,6 +113,7 @@ function cli.parser()
     local command = parser:command(name, verbs[name].summary)
     add_help(command)
     verbs[name].define(command)
+    name_options(command)
     if not verbs[name].plain then
       command:flag "--json":description "Print JSON instead of tables."
     end
@@ -145,11 +161,16 @@ function cli.handler(err)
   return cli.short_traceback(err, 2)
 end
 
---- The fields of an error as JSON on standard output, for who asked for JSON; of a refused limit
--- the batch that would fit, too.
-local function show_error(err)
-  local fields = { batch = err.batch }
-  for key, value in pairs(err) do fields[key] = value end
+--- An error as JSON on standard output, for who asked for JSON: its fields, of a refused limit the
+-- batch that would fit, too; of one that is a text code "error", of wrong use "usage", and message.
+local function show_error(err, text)
+  local fields = { code = "error", message = text }
+  if getmetatable(err) == Stop then
+    fields.code = "usage"
+  elseif type(err) == "table" then
+    fields.batch = err.batch
+    for key, value in pairs(err) do fields[key] = value end
+  end
   cli.show(require("neap.report").new { totals = { error = fields } }, { json = true })
 end
 
@@ -159,7 +180,10 @@ function cli.interrupt_code() return core.interrupt_code and core.interrupt_code
 --- Says what went wrong. @return exit code
 local function fail(err, json)
   if getmetatable(err) == Stop then
-    if err.message then io.stderr:write("neap: ", err.message, "\n") end
+    if err.message then
+      io.stderr:write("neap: ", err.message, "\n")
+      if json then show_error(err, err.message) end
+    end
     return err.code
   end
   io.stdout:flush()
@@ -167,7 +191,7 @@ local function fail(err, json)
   local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)"
     or tostring(err)
   io.stderr:write("neap: ", text, "\n")
-  if json and is_table and rawget(err, "code") then show_error(err) end
+  if json then show_error(err, text) end
   core.end_runs(err) -- those that are going on: nobody goes on with them
   return is_table and rawget(err, "code") == "interrupted" and cli.interrupt_code() or 1
 end
@@ -215,7 +239,9 @@ function cli.main(args)
   args = expand(args)
   rawset(os, "exit", exit_in_order)
   local rest = take_rest(args)
-  local json
+  -- also of words that can't be parsed
+  local json = false
+  for _, word in ipairs(args) do json = json or word == "--json" end
   local good, result = xpcall(function()
     ended = nil
     local called, ok, parsed = pcall(argparse_parse, args)
@@ -226,7 +252,6 @@ function cli.main(args)
       cli.usage(("%s\nTry: neap %s--help"):format(tostring(parsed), verb))
     end
     parsed.rest = rest
-    json = parsed.json
     return cli.verbs()[parsed.verb].run(parsed)
   end, cli.handler)
   if not good then return fail(result, json) end

@@ -31,6 +31,25 @@ select name, (select value from run_metric m where m.run_id = :id and m.name = n
   order by at_step desc limit 1) as value
 from name n where name is not null]]
 
+--- The last losses, oldest first.
+local losses = [[select value from (select at_step, value from run_metric where run_id = :id
+  and name = 'loss' order by at_step desc limit 4000) order by at_step]]
+
+--- A line of blocks of at most 24, the mean of what falls into each; nil for fewer than two values.
+local function line_of_blocks(values)
+  local n, means = math.min(#values, 24), {}
+  if #values < 2 then return nil end
+  local low, high = math.huge, -math.huge
+  for k = 1, n do
+    local from, to = (k - 1) * #values // n + 1, k * #values // n
+    local sum = 0
+    for i = from, to do sum = sum + values[i] end
+    means[k] = sum / (to - from + 1)
+    low, high = math.min(low, means[k]), math.max(high, means[k])
+  end
+  return require("neap.report").sparkline(means, low, high)
+end
+
 --- @param id of the run; 0: find it
 -- @return the run's row with `metrics`, or nil where there is none
 local function look(path, id)
@@ -42,6 +61,9 @@ local function look(path, id)
   local row = cli.need(db:sql(query, { id = id }))[1]
   row.metrics = {}
   for _, m in ipairs(cli.need(db:sql(figures, { id = id }))) do row.metrics[m.name] = m.value end
+  local values = {}
+  for i, m in ipairs(cli.need(db:sql(losses, { id = id }))) do values[i] = m.value end
+  row.curve = line_of_blocks(values)
   return row
 end
 
@@ -57,7 +79,8 @@ local function line_of(row)
     return a < b
   end)
   for _, name in ipairs(names) do
-    parts[#parts + 1] = ("%s %.4f"):format(name, row.metrics[name])
+    parts[#parts + 1] = ("%s %.4f%s"):format(name, row.metrics[name],
+      name == "loss" and row.curve and " " .. row.curve or "")
   end
   local ns = row.median_ns or row.step_median_ns
   if ns then parts[#parts + 1] = ("%.3g ms a step"):format(ns / 1e6) end
@@ -84,6 +107,9 @@ return {
     local id = args.run and math.tointeger(tonumber(args.run)) or 0
     if args.run and id < 1 then
       cli.usage(("watch takes a run's number, got \"%s\""):format(args.run))
+    end
+    if args.db then
+      local _ <close> = cli.database(args) -- a file that is not there is an error, not made
     end
     local renews = core.is_terminal(1) and not args.json
     local last, has_ended

@@ -97,7 +97,7 @@ local function first_sentence(text)
   repeat
     local before = text
     text = text:gsub("^[%w_]+[:.][%w_]+", ""):gsub("^%s*%b()", ""):gsub("^%s*%b{}", "")
-      :gsub("^%s*%b[]", ""):gsub("^[-:>,%s]+", "")
+      :gsub("^%s*%b[]", ""):gsub("^[-:>,.;%s]+", "")
   until text == before
   return text:match "^(.-[.;])%s" or text
 end

@@ -82,10 +82,10 @@ local function folder_of(name)
   return name:match "^(.*)/[^/]*$" or "."
 end
 
---- What a model's net is called: by the name that the model was given, or has in the zoo, else as
+--- What a model's net is called: by the name that the model was given, or of its net file, else as
 -- the script that runs, "model" where none does.
 function script.net_name(model)
-  local given = rawget(model, "_wanted_name") or rawget(model, "_zoo_name")
+  local given = rawget(model, "_wanted_name") or rawget(model, "_file_name")
   if given then return given end
   local name = (rawget(_G, "arg") or {})[0]
   return type(name) == "string" and name:match "([%w_%-]+)%.lua$" or "model"

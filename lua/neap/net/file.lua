@@ -117,8 +117,8 @@ local function no_such_net(stem)
   error(core.error {
     code = "name",
     message = ("there is no net \"%s\""):format(stem),
-    hint = (near and ("did you mean \"%s\"? "):format(near) or "")
-      .. ("the zoo has %s; a file of your own ends in .lua"):format(table.concat(names, ", ")),
+    hint = near and ("did you mean \"%s\"? neap.zoo.names() lists the zoo"):format(near)
+      or ("the zoo has %s; a file of your own ends in .lua"):format(table.concat(names, ", ")),
   })
 end
 
@@ -190,6 +190,11 @@ end
 function netfile.load(name, ...)
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
+  local before, wrong = stem:match "^(.+):([^:/]*)$"
+  if before and netfile.find(before) then
+    fail(("\"%s\": behind the colon stands a batch, a number such as %s:32, got \"%s\""):format(
+      name, before, wrong))
+  end
   if batch and math.tointeger(batch) == 0 then
     fail(("\"%s\": a batch has at least 1 row"):format(name))
   end
@@ -206,6 +211,8 @@ function netfile.load(name, ...)
   check_fields(chunk_name:sub(2), result)
   if result.mem_param ~= nil then result.mem_param = mem_param.new(result.mem_param) end
   result.name = result.name or stem:match "([^/]+)%.lua$" or stem
+  -- what its net is called where nobody says more
+  if result.model then rawset(result.model, "_file_name", result.name) end
   result.batch = math.tointeger(batch) or result.batch or 1
   return result
 end

@@ -333,7 +333,8 @@ local function set_mode(self, mode)
   if is_new or found[1] then all_changed({ self }, found) end
   return self
 end
---- @param mode boolean|nil m:train(false) is m:eval()
+--- Training mode, which dropout and norms look at; m:train(false) is m:eval().
+-- @param mode boolean|nil
 function Module.train(self, mode)
   if mode ~= nil and type(mode) ~= "boolean" then
     fail("m:train expects nothing, true or false, got " .. tostring(mode))

@@ -53,6 +53,18 @@ function Trainer:evaluate(set)
   return attempt(self, nil, find_workspace(self), evaluate, set)
 end
 
+--- Raises where an argument of forward that training had is not given.
+-- @param names string[] arguments of forward
+-- @param given whatever there is for each, by position
+local function check_given(self, names, given)
+  for k, name in ipairs(names) do
+    if given[k] == nil and self.fields and self.fields[name] then
+      fail(("trainer:predict: there is no %s, which training had: forward(%s) takes it"):format(
+        name, table.concat(names, ", ")))
+    end
+  end
+end
+
 --- What predict is given, as arguments of forward: tensors in order, or one batch.
 local function predict_arguments(self, x, ...)
   local names, has_more = batches.arguments(self.model)
@@ -61,7 +73,10 @@ local function predict_arguments(self, x, ...)
     fail(("trainer:predict takes %d argument%s, got %d"):format(
       most, most == 1 and "" or "s", given))
   end
-  if op.is_tensor(x) then return x, ... end
+  if op.is_tensor(x) then
+    check_given(self, names, { x, ... })
+    return x, ...
+  end
   if type(x) ~= "table" or next(x) == nil or given > 1 then
     fail("trainer:predict expects a batch x, a tensor, got "
       .. (x == nil and "nothing" or "a " .. type(x)))
@@ -73,6 +88,7 @@ local function predict_arguments(self, x, ...)
     if not is_known then batches.fail_unread(self.model, name, {}) end
   end
   for k = 1, last do at[k] = fields[at[k]] end
+  check_given(self, names, at)
   return table.unpack(at, 1, last)
 end
 
