@@ -152,6 +152,36 @@ describe("the report of a plan:", function()
     assert.equal("0", text:match 'data%-check="([^"]*)"')
   end)
 
+  it("is searched, turned dark and sorted by keys, and says what the pointer is over", function()
+    local keys = [[<script>
+      const out = {}, key = (k, target) => (target || window).dispatchEvent(
+        new KeyboardEvent('keydown', { key: k, bubbles: true, cancelable: true }));
+      key('/'); out.focus = document.activeElement.id;
+      search.value = 'conv1'; search.dispatchEvent(new Event('input'));
+      out.found = parseInt(found.textContent);
+      key('Escape', search); out.cleared = search.value + found.textContent;
+      const theme = document.documentElement.dataset.theme;
+      key('t'); out.turned = document.documentElement.dataset.theme !== theme;
+      const canvas = document.querySelector('#map canvas'), box = canvas.getBoundingClientRect();
+      for (let y = 0.9; y > 0.1 && !tip.textContent; y -= 0.05)
+        canvas.dispatchEvent(new PointerEvent('pointermove', { bubbles: true,
+          clientX: box.left + box.width * 0.3, clientY: box.top + box.height * y }));
+      out.tip = tip.textContent;
+      document.querySelector('#layers th:nth-child(4)').click();
+      out.largest = document.querySelector('#layers tbody td').textContent;
+      document.body.dataset.out = JSON.stringify(out);</script>]]
+    local at = #page - page:reverse():find(("</body>"):reverse(), 1, true) - 5
+    local text = opened(page:sub(1, at - 1) .. keys .. page:sub(at))
+    local said = text:match 'data%-out="([^"]*)"':gsub("&quot;", '"'):gsub("&gt;", ">")
+    local out = cjson.decode(said)
+    local n = 0
+    for _, v in ipairs(plan:_values()) do n = n + (v.blob:find("conv1", 1, true) and 1 or 0) end
+    assert.same({ "search", n, "", true }, { out.focus, math.tointeger(out.found), out.cleared,
+      out.turned })
+    assert.matches("steps %d+%-%d+", out.tip)
+    assert.equal("fc_1", out.largest) -- 500 times 800 weights
+  end)
+
   it("opens for nets without an arena, with branches, loops and recomputation", function()
     local still = neap.net "still"
     still:input("x", { 2 })

@@ -188,6 +188,24 @@ function Plan:rewrites()
   })
 end
 
+--- Of a list of names those that have all parts of a path, "block4/gelu", in their order; three at
+-- most.
+local function names_with(path, names)
+  local found, seen = {}, {}
+  for _, name in ipairs(names) do
+    local at = 1
+    for part in path:gmatch "[^/]+" do
+      local _, last = name:find(part, at or #name + 1, true)
+      at = last and last + 1
+      if not at then break end
+    end
+    if at and at > 1 and not seen[name] and #found < 3 then
+      seen[name], found[#found + 1] = true, name
+    end
+  end
+  return found
+end
+
 --- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the
 -- nearest name.
 local function known_name(p, name)
@@ -207,10 +225,13 @@ local function known_name(p, name)
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
   local near = options.nearest(name, names) or options.nearest(slashed, names)
+  local like = not near and names_with(slashed, names) or {}
   error(core.error {
     code = "name",
     message = ("the plan of \"%s\" has no blob \"%s\""):format(figures(p).net, name),
-    hint = near and ("did you mean \"%s\"?"):format(near) or "plan:values() lists them",
+    hint = near and ("did you mean \"%s\"?"):format(near)
+      or #like > 0 and "there are " .. table.concat(like, ", ")
+      or "plan:values() lists them, as neap plan .. --values does",
   })
 end
 
