@@ -2,13 +2,17 @@
 -- keeps its fair share takes alone time x (busy + threads) / cores; printed is the time over that,
 -- which at 2 is twice the fair time. Alone and beside others by turns in one process, medians of
 -- all rounds; so run it on a machine that is idle otherwise. neap run scripts/bench/busy.lua
--- [--rounds 3] [--peers SCRIPT] [NET:BATCH ...] SCRIPT is called as `python3 SCRIPT one NET:BATCH
--- train PEER SECONDS` and prints a line with the median in its sixth column.
+-- [--rounds 3] [--seconds 1.5] [--peers SCRIPT [--python INTERPRETER]] [NET:BATCH ...]
+--
+-- Nets are those of `neap bench` unless they are named. SCRIPT measures PyTorch's training and ONNX
+-- Runtime's inference: it is called as `INTERPRETER SCRIPT one NET:BATCH MODE PEER SECONDS`, by
+-- default python3, and prints a line with the median in its sixth column. A peer without its module
+-- is left out, and said to be.
 local core = require "neap.core"
 local netfile = require "neap.net.file"
 local bench = require "neap.bench"
 
-local n_round, round_s = 3, 1.5
+local n_round, round_s, python = 3, 1.5, "python3"
 local beside = { 2, 4 }
 local peers = { torch = "torch", ort = "onnxruntime" }
 
@@ -73,8 +77,8 @@ end
 local function measure_peer(script, name, peer)
   local function run()
     local mode = peer == "ort" and "infer" or "train"
-    local out = output(("python3 %s one %s %s %s %g 2>/dev/null"):format(script, name, mode, peer,
-      n_round * round_s))
+    local out = output(("'%s' '%s' one '%s' %s %s %g 2>/dev/null"):format(python, script, name,
+      mode, peer, n_round * round_s))
     return tonumber(out:match "^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([%d.]+)")
   end
   local alone, busy = run(), {}
@@ -87,13 +91,31 @@ local function measure_peer(script, name, peer)
 end
 
 local script, names = nil, {}
+
+--- What an option sets, by the text behind it; false where that is none.
+local options = {
+  ["--peers"] = function(text) script = text return text end,
+  ["--python"] = function(text) python = text return text end,
+  ["--rounds"] = function(text)
+    n_round = math.tointeger(tonumber(text or ""))
+    return n_round and n_round > 0
+  end,
+  ["--seconds"] = function(text)
+    round_s = tonumber(text or "")
+    return round_s and round_s > 0
+  end,
+}
 local i = 1
 while arg[i] do
-  if arg[i] == "--peers" then
-    i, script = i + 1, arg[i + 1]
-  elseif arg[i] == "--rounds" then
-    i, n_round = i + 1, math.tointeger(tonumber(arg[i + 1] or ""))
-    if not n_round then error("--rounds expects an integer", 0) end
+  local set = options[arg[i]]
+  if set then
+    if not set(arg[i + 1]) then
+      error(("busy: %s expects a value, got %s"):format(arg[i], tostring(arg[i + 1])), 0)
+    end
+    i = i + 1
+  elseif arg[i]:find "^-" then
+    error(("busy: unknown option %s; it takes --rounds, --seconds, --peers, --python"):format(
+      arg[i]), 0)
   else
     names[#names + 1] = arg[i]
   end
@@ -106,8 +128,8 @@ for _, peer in ipairs { "torch", "ort" } do
   local module = peers[peer]
   if not script then
     print(peer .. ": skipped, no --peers SCRIPT")
-  elseif not os.execute(("python3 -c 'import %s' 2>/dev/null"):format(module)) then
-    print(("%s: skipped, python3 has no module %s"):format(peer, module))
+  elseif not os.execute(("'%s' -c 'import %s' 2>/dev/null"):format(python, module)) then
+    print(("%s: skipped, %s has no module %s"):format(peer, python, module))
   else
     present[#present + 1] = peer
   end
