@@ -53,6 +53,9 @@ static neap_status find_stored(neap_builder *b, const char *name, neap_value_id 
 
 neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_error *error) {
   neap_value_id old = NEAP_NO_VALUE;
+  NEAP_ASSERT(neap_map_get(&b->env, name, NEAP_NO_VALUE) <= v,
+              "\"%s\" means its newest value, not %d behind %d", name, v,
+              neap_map_get(&b->env, name, NEAP_NO_VALUE));
   if (b->assigns) NEAP_TRY(find_stored(b, name, &old, error));
   if (old != NEAP_NO_VALUE && !is_stored(b, old))
     old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);

@@ -124,10 +124,12 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     status = build_keep_zeros(&b, error);
   /* Behind all ops, since only the newest value of a declared name becomes the blob. */
   if (status == NEAP_OK) status = build_assign_all(&b, error);
+  if (status == NEAP_OK) build_check_names(&b);
   if (status == NEAP_OK && !b.options->probe && !b.options->by_op &&
       (half == NULL || !half->backward))
     status = hold_declared(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
+  if (status == NEAP_OK) build_check_roles(b.graph);
   /* A half is cut from the whole layer, whose outputs and keeps are known by now. */
   if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);

@@ -56,6 +56,17 @@ struct neap_builder {
 /* pass.c: the builder's passes of that time. */
 neap_status build_run_passes(neap_builder *b, neap_pass_when when, int next_op, neap_error *error);
 
+/* check.c: in builds with NEAP_DEBUG, what must hold. Behind the last assignment; once roles are
+ * given; of a finished subgraph; of a cut; of a backward half, whose first nodes are the
+ * forward's. */
+struct neap_sub_spec;
+struct build_cut;
+void build_check_names(const neap_builder *b);
+void build_check_roles(const neap_graph *graph);
+void build_check_sub(const neap_graph *sub, const struct neap_sub_spec *spec);
+void build_check_cut(const neap_graph *joint, const struct build_cut *cut);
+void build_check_backward(const neap_graph *half, int n_forward);
+
 /* value.c */
 void build_fini(neap_builder *b); /* the maps; the graph is the caller's */
 /* Room for n values in the graph's arena; NULL when refused. */

@@ -125,6 +125,7 @@ neap_status build_cut_make(neap_graph *joint, int n_forward, int n_wanted,
       if (out->read[v]) out->label[v] = out->recompute[m] ? BUILD_RECOMPUTE : BUILD_KEEP;
     }
   }
+  build_check_cut(joint, out);
   return NEAP_OK;
 }
 
@@ -158,4 +159,5 @@ void build_end_forward(neap_graph *half, int n_forward) {
     if ((node->effects & NEAP_EFFECT_RELEASE) == 0) continue;
     for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
   }
+  build_check_backward(half, n_forward);
 }

@@ -313,6 +313,9 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   neap_builder *b = w->b;
   neap_arena *arena = &b->graph->arena;
   const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
+  NEAP_ASSERT(index >= w->first_node && index < w->n_node,
+              "the walk sees nodes %d to %d, not %d, which it has emitted itself", w->first_node,
+              w->n_node - 1, index);
   neap_value_id *dout =
     neap_arena_alloc(arena, (size_t)(node.n_out + node.n_in + 1) * sizeof *dout);
   bool *want = neap_arena_alloc(arena, (size_t)(node.n_in + 1) * sizeof *want);

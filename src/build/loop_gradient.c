@@ -356,6 +356,10 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
     if (is_kept(g, v)) place_kept(g, half, v, false);
   /* What only the backward takes is left out. */
   half->n_param = g->node.n_in;
+  for (int i = 0; i < g->n_param; i++)
+    NEAP_ASSERT(i < g->node.n_in ? g->in_argument[i] == i : g->in_argument[i] > g->node.n_in,
+                "argument %d of \"%s\" has its number in both halves: %d", i, g->node.name,
+                g->in_argument[i]);
   half->train = true;
   half->output = neap_arena_alloc(&half->arena, (size_t)(g->node.n_out + 1) * sizeof *half->output);
   neap_status status = half->output == NULL ? graph_no_memory(error) : NEAP_OK;

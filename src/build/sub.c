@@ -187,7 +187,9 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   }
   /* Places last: what assigns a result's bytes must come behind whatever reads them. */
   for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
-  return graph_finish(b->graph, b->options->by_op, error);
+  NEAP_TRY(graph_finish(b->graph, b->options->by_op, error));
+  build_check_sub(b->graph, spec);
+  return NEAP_OK;
 }
 
 void build_joint_fini(neap_joint *joint) {

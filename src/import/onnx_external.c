@@ -2,7 +2,7 @@
  * once; a tensor is a read-only view of it where its bytes are aligned, else a copy.
  *
  * INVARIANT: no file is opened that does not lie in the model's folder, whatever a path or a link
- * says.
+ * says. No assertion can see it: tests/import tries the paths and links.
  */
 #include "import/onnx_int.h"
 

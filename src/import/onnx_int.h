@@ -25,6 +25,7 @@ typedef struct neap_onnx_file {
   } * data;
   int n_data, cap_data;
 } neap_onnx_file;
+_Static_assert(offsetof(neap_onnx_file, model) == 0, "a pointer to the model is one to the file");
 
 /* neap_fail with path, node and part before the message. */
 neap_status neap_onnx_fail(const neap_onnx_file *file, neap_error *error, neap_status code,

@@ -148,9 +148,9 @@ static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t re
 /* ---- what can't be had ----------------------------------------------------------------------- */
 
 /* The least bytes that do, as far as it is found by halving and then step by step, each from what
- * the one before reaches; `most` does, as nothing has to go there. The way there depends on no limit
- * that was asked for: whoever is refused is told the same figure, and whatever is not below it can
- * be had. Where the steps end by a refusal, what is below by one block can't. */
+ * the one before reaches; `most` does, as nothing has to go there. The way there depends on no
+ * limit that was asked for: whoever is refused is told the same figure, and whatever is not below
+ * it can be had. Where the steps end by a refusal, what is below by one block can't. */
 static neap_status find_least(evict_machine *m, size_t most, evict_had *least, neap_error *error) {
   size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
   size_t next = neap_align(m->least); /* often the least op's need is all it takes */

@@ -102,6 +102,7 @@ static bool is_listed(const neap_value *value) {
 
 /* Adds to the layer that makes the blob, or to one of the blob's own name: an input's. */
 static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_error *error) {
+  NEAP_ASSERT(blob == neap_intern(blob), "the name \"%s\" is interned", blob);
   int op = neap_map_get(&w->net_op_of, blob, -1);
   const char *name = op >= 0 ? neap_intern(neap_net_op_at(w->net, op)->name) : blob;
   if (name == NULL) return refused(error);

@@ -22,6 +22,8 @@ static int made_for(const neap_graph *graph, int n) {
     if (next < 0 || next >= graph->n_node || next == n) return n;
     n = next;
   }
+  NEAP_ASSERT(false, "what node %d of \"%s\" was made for is an op that the user wrote", n,
+              graph->name);
   return n;
 }
 
@@ -69,6 +71,12 @@ static bool list_names(const neap_graph *graph, neap_map *values) {
   return true;
 }
 
+static void check_owners(const neap_graph *graph, const int *owner) {
+  for (int n = 0; n < graph->n_node; n++)
+    NEAP_ASSERT(owner[owner[n]] == owner[n], "the owner of node %d, %d, owns itself, not is %d's",
+                n, owner[n], owner[owner[n]]);
+}
+
 int *report_owners(const neap_graph *graph) {
   int *owner = neap_alloc(((size_t)graph->n_node + 1) * sizeof *owner);
   int *reader = neap_alloc(((size_t)graph->n_value + 1) * sizeof *reader);
@@ -85,6 +93,7 @@ int *report_owners(const neap_graph *graph) {
     if (node->phase == NEAP_PHASE_BACKWARD) other = of_gradient(graph, node, reader, &values);
     if (other >= 0) owner[n] = made_for(graph, other);
   }
+  if (NEAP_DEBUG && good) check_owners(graph, owner);
 
   neap_map_fini(&values);
   neap_free(reader);

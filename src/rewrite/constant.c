@@ -88,6 +88,31 @@ static neap_status release_ways(neap_graph *graph, neap_error *error) {
   return NEAP_OK;
 }
 
+/* What the head says of values of region CONSTANT and of nodes that run once. */
+static void check_constants(const neap_graph *graph) {
+  for (int n = 0; n < graph->n_node; n++) {
+    const neap_node *node = &graph->node[n];
+    for (int k = 0; k < node->n_out; k++)
+      NEAP_ASSERT(node->once || graph->value[node->out[k]].region != NEAP_REGION_CONSTANT,
+                  "%s \"%s\", which makes a constant, runs once", node->op->name, node->name);
+    if (!node->once) continue;
+    NEAP_ASSERT(node->effects == NEAP_EFFECT_NONE && node->n_sub == 0,
+                "%s \"%s\", which runs once, has no effects and no subnets", node->op->name,
+                node->name);
+    for (int i = 0; i < node->n_in; i++) {
+      neap_value_id v = node->in[i];
+      if (v == NEAP_NO_VALUE) continue;
+      /* Made by a node that runs once itself, or there before: as it was stored. */
+      const neap_value *value = &graph->value[v];
+      bool is_fixed = value->node >= 0 ? graph->node[value->node].once
+                                       : value->region == NEAP_REGION_PARAMETER ||
+                                           value->region == NEAP_REGION_STATE;
+      NEAP_ASSERT(is_fixed, "%s \"%s\" runs once, and what it reads, \"%s\", stays as it is",
+                  node->op->name, node->name, value->name != NULL ? value->name : "?");
+    }
+  }
+}
+
 /* Nodes come in an order in which definitions precede readers, so one pass finds chains. */
 neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error) {
   if (graph->train) return NEAP_OK;
@@ -104,5 +129,7 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
     for (int k = 0; k < node->n_out; k++) graph->value[node->out[k]].region = NEAP_REGION_CONSTANT;
   }
   neap_free(m.rewritten);
-  return all ? NEAP_OK : release_ways(graph, error);
+  neap_status status = all ? NEAP_OK : release_ways(graph, error);
+  if (NEAP_DEBUG && status == NEAP_OK) check_constants(graph);
+  return status;
 }

@@ -207,6 +207,9 @@ neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
   /* Names of blobs that go stay explained. */
   for (int k = 0; k < node->n_out; k++) {
     neap_value *value = &graph->value[node->out[k]];
+    NEAP_ASSERT(value->region == NEAP_REGION_ARENA && !value->keep,
+                "\"%s\", which is absorbed, is nobody's to ask for: it lies in %s",
+                value->name != NULL ? value->name : "?", neap_region_name(value->region));
     f->saved_bytes += value->bytes;
     if (value->is_blob && value->is_last &&
         !graph_add_gone(graph, value->name, graph->node[into].name))
