@@ -97,6 +97,16 @@ r = require "neap.repl"
     assert.matches("did you mean \"Conv2d\"", out)
   end)
 
+  it("prints nets as they are written, Neap's parts as help has them, functions by name", function()
+    local out = repl 'n = neap.net "f"; n:Relu(n:input("a", { 2, 3 }), "y");\nn\n'
+    assert.matches("^net \"f\": 1 ops, 2 blobs\n  input a f32 %(2,3%)[^\n]*\n  y = Relu%(a%)", out)
+    assert.matches("neap.data: Data sets.*\n  csv +Rows of a CSV", (repl "data\n"))
+    assert.matches("nets: .*lenet", (repl "neap.zoo\n"))
+    assert.equal("function neap.load\n", (repl "neap.load\n"))
+    out = repl 'n = neap.net "g"; x = n:input("a", { 2 }); for i = 1, 60 do x = n:Relu(x) end\nn\n'
+    assert.matches("32 more lines: print%(net:text%(%)%)\n$", out)
+  end)
+
   it("times code as often as it is told", function()
     local out = repl "n = 0\n:time 20 (function() n = n + 1 end)()\nn\n:time 3 + 4\n"
     assert.matches("^[%d.]+ ms the median of 20, [%d.]+ to [%d.]+\n20\n7\n[%d.]+ ms\n$", out)

@@ -168,12 +168,15 @@ function help.by_module(name, names, module)
   if not doc then return nil end
   local lines = { name .. ": " .. doc.text:gsub("\n@module.*", ""):gsub("\n\nINVARIANT.*", "") }
   for _, entry in ipairs(names) do
-    local found = docs[name:match "[%w_]+$" .. "." .. entry]
+    local found = docs[name:match "[%w_]+$" .. "." .. entry] or docs[name .. "." .. entry]
     local own = record.find((name:gsub("^neap%.", "") .. "." .. entry))
     local first = own and own.doc:gsub("%. .*", ".")
       or found and found.text:gsub("\n", " "):match "^(.-%.)%s"
       or found and found.text:match "^[^\n]*"
     lines[#lines + 1] = ("  %-22s %s"):format(entry, first or "")
+  end
+  if name == "neap.zoo" then
+    lines[#lines + 1] = "nets: " .. table.concat(require("neap.net.file").names(), ", ")
   end
   return table.concat(lines, "\n")
 end

@@ -1,9 +1,14 @@
---- Values as text for the prompt: tables as Lua writes them, everything else as it prints itself.
+--- Values as text for the prompt: tables as Lua writes them, nets as they are written, Neap's parts
+-- by what help says of them, functions by their names, everything else as it prints itself.
 -- @module neap.repl.show
+local core = require "neap.core"
 local show = {}
 
 --- Items of one table that are shown, levels of tables within tables, and columns of a line.
 local most_items, most_depth, width = 40, 4, 100
+
+--- Lines of a net's text that are shown.
+local most_lines = 30
 
 local function is_word(key) return type(key) == "string" and key:match "^[%a_][%w_]*$" ~= nil end
 
@@ -24,6 +29,8 @@ end
 local function inner_text(value)
   if type(value) == "string" then return ("%q"):format(value):gsub("\\\n", "\\n") end
   if math.type(value) == "float" then return ("%.7g"):format(value) end
+  local name = type(value) == "function" and core.function_name(value)
+  if name then return "function " .. name end
   local text = tostring(value)
   if type(value) == "table" and rawget(value, "_is_module") then return text:match "[^\n]*" end
   return text:match "([^\n]*)%s*$"
@@ -63,14 +70,37 @@ function text_of(value, depth, seen)
   return inner_text(value)
 end
 
+--- A net's text, cut where it is long.
+local function net_text(net)
+  local lines = { tostring(net) }
+  for line in net:text():gmatch "[^\n]+" do lines[#lines + 1] = "  " .. line end
+  table.remove(lines, 2) -- "net NAME"
+  if #lines > most_lines then
+    lines[most_lines + 1] = ("  .. %d more lines: print(net:text())"):format(#lines - most_lines)
+  end
+  return table.concat(lines, "\n", 1, math.min(#lines, most_lines + 1))
+end
+
+--- Whether a table is one of Neap's parts, such as neap.data.
+local function is_part(value)
+  for name, loaded in pairs(package.loaded) do
+    if rawequal(loaded, value) then return name == "neap" or name:find "^neap%." ~= nil end
+  end
+  return false
+end
+
 --- The text of one value at the prompt.
 -- @return string
 function show.text(value)
+  if (debug.getmetatable(value) or {}).__name == "neap.net" then return net_text(value) end
+  if type(value) == "table" and is_part(value) then
+    return tostring(require("neap").help(value))
+  end
   if type(value) == "table" then
     local meta = getmetatable(value)
     if not (type(meta) == "table" and meta.__tostring) then return table_text(value, 0, {}) end
   end
-  if type(value) == "string" then return (inner_text(value)) end
+  if type(value) == "string" or type(value) == "function" then return (inner_text(value)) end
   return tostring(value)
 end
 
