@@ -24,6 +24,7 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
   bool fits = *batch >= 1 && *batch <= chain->max_batch;
   want.shape.dim[0] = fits ? *batch : chain->max_batch;
   if (fits && neap_type_equal(&want, &got)) return NEAP_OK;
+  /* Said with the declared size where the rows alone are wrong. */
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!fits) neap_hint(error, "max_batch is %lld", (long long)chain->max_batch);
   return neap_fail(error, want.dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE,
@@ -37,6 +38,7 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
  * anew: that makes them. */
 static neap_status run(neap_chain *chain, neap_session *session, neap_error *error) {
   neap_program *program = neap_session_program(session);
+  /* One missing blob is enough. */
   bool whole = true;
   for (int b = 0; whole && b < neap_program_n_blobs(program); b++)
     whole = neap_workspace_has(chain->ws, neap_program_blob_at(program, b)->name);
@@ -49,6 +51,7 @@ static neap_status run(neap_chain *chain, neap_session *session, neap_error *err
 
 /* What the layer's own net calls a blob. */
 static const char *label_of(const neap_chain_layer *layer, const char *blob) {
+  /* Ends are renamed in the chain, all else has the layer's name in front. */
   size_t n = strlen(layer->name);
   if (blob == layer->input) return layer->own_input;
   if (blob == layer->output) return layer->own_output;
@@ -59,6 +62,7 @@ static neap_status push_saved(neap_chain *chain, int i, neap_error *error) {
   neap_chain_layer *layer = &chain->layer[i];
   const neap_chain_step *step = &chain->batch[chain->at].step[i];
   for (int k = 0; k < step->n_saved; k++) {
+    /* The cache holds a reference of its own, so this view goes at once. */
     neap_tensor t;
     NEAP_TRY(neap_workspace_view(chain->ws, step->saved[k], &t, NULL, error));
     neap_status status = neap_cache_push(&layer->cache, &t, label_of(layer, step->saved[k]), error);
@@ -92,6 +96,7 @@ static neap_status mark_forward(const neap_chain *chain, neap_chain_part part,
                             "a pass through the layers");
   for (int i = 0; i < chain->n_layer; i++)
     program[i] = neap_session_program(chain->batch[chain->at].step[i].session[part]);
+  /* The mark has read the list and keeps none of it. */
   neap_status status = neap_workspace_mark_runs(chain->ws, chain->n_layer, program, out, error);
   neap_free(program);
   return status;
@@ -110,10 +115,12 @@ static neap_status run_forward(neap_chain *chain, bool train, neap_error *error)
   neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
   neap_workspace_mark *before;
   NEAP_TRY(mark_forward(chain, part, &before, error));
+  /* All layers draw by the step at which the pass began; others of the workspace do not. */
   neap_workspace_give_draw(chain->ws, train ? &chain->draw : NULL);
   neap_status status = run_layers(chain, part, error);
   neap_workspace_give_draw(chain->ws, NULL);
   if (status == NEAP_OK) status = take_values(chain, train, error);
+  /* A pass that ended early has not happened. */
   if (status != NEAP_OK) neap_workspace_mark_undo(before, 0, NULL);
   neap_workspace_mark_free(before);
   return status;

@@ -17,12 +17,14 @@ static void push_tensor(lua_State *L, const neap_onnx_tensor *from) {
   lua_pushstring(L, from->name);
   lua_setfield(L, -2, "name");
   neap_lua_set_integer(L, "elem", from->elem_type);
+  /* Numbers are a tensor, whose bytes may be the file's own. */
   if (from->tensor.dtype != NEAP_DTYPE_NONE) {
     neap_lua_new_tensor(L)->t = neap_tensor_retain(&from->tensor);
     lua_setfield(L, -2, "tensor");
     neap_lua_set_bool(L, "mapped", from->mapped);
     return;
   }
+  /* Texts are bytes of any kind, zeros too. */
   lua_createtable(L, from->n_text, 0);
   for (int i = 0; i < from->n_text; i++) {
     lua_pushlstring(L, from->text[i].data != NULL ? from->text[i].data : "", from->text[i].n);
@@ -48,6 +50,7 @@ static void push_values(lua_State *L, int n, const neap_onnx_value *value) {
     lua_setfield(L, -2, "name");
     neap_lua_set_text(L, "kind", value[i].kind);
     neap_lua_set_integer(L, "elem", value[i].elem_type);
+    /* Without a shape there are no dims; of one dimension size or name may be unknown. */
     if (value[i].n_dim >= 0) {
       lua_createtable(L, value[i].n_dim, 0);
       for (int d = 0; d < value[i].n_dim; d++) {
@@ -81,6 +84,7 @@ static void push_attr(lua_State *L, const neap_onnx_attr *attr) {
   lua_createtable(L, 0, 2);
   lua_pushstring(L, kinds[attr->kind]);
   lua_setfield(L, -2, "kind");
+  /* The value is pushed last, whatever it is; a list's items go into a table of theirs. */
   if (attr->kind >= NEAP_ONNX_INTS && attr->kind <= NEAP_ONNX_TEXTS) lua_createtable(L, attr->n, 0);
   switch (attr->kind) {
     case NEAP_ONNX_INT: lua_pushinteger(L, attr->i); break;

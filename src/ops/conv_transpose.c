@@ -28,10 +28,12 @@ static int64_t reach(const neap_window *w, int d, int64_t n) {
 void neap_conv_transpose_pads(const neap_attr_value *attrs, neap_window *w) {
   for (int d = 3 - w->n; d < 3; d++) {
     int64_t whole = reach(w, d, w->out[d]);
+    /* How much shorter than the reach y was asked to be; longer means no padding in front. */
     if (attrs[OUTPUT_SHAPE].n > 0) {
       int64_t less = whole + item(&attrs[OUTPUT_PADDING], d - (3 - w->n)) - w->in[d];
       w->begin[d] = NEAP_MAX(less - less / 2, 0);
     }
+    /* What is left of the reach lies behind, less than 0 where y goes on behind all windows. */
     w->end[d] = whole - w->begin[d] - w->in[d];
   }
 }
@@ -40,6 +42,7 @@ void neap_conv_transpose_pads(const neap_attr_value *attrs, neap_window *w) {
 static neap_status check_lists(const neap_infer *c, int n, neap_error *error) {
   const neap_attr_value *padding = &c->attrs[OUTPUT_PADDING], *shape = &c->attrs[OUTPUT_SHAPE];
   NEAP_TRY(neap_window_check_lists(c, n, error));
+  /* Of the other attributes Conv's own check has spoken. */
   if (padding->n > 1 && padding->n != n)
     return neap_infer_fail(
       c, NEAP_ATTRIBUTE, 0, error,
@@ -56,10 +59,12 @@ static neap_status check_weight(const neap_infer *c, neap_error *error) {
   int64_t groups = c->attrs[GROUPS].i;
   char text[NEAP_SHAPE_TEXT], text_w[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, 1, x->n_dim, x->n_dim, error));
+  /* The weight is that of the convolution whose gradient this is, which gives x's channels. */
   if (w->dim[0] != x->dim[1])
     return neap_infer_fail(
       c, NEAP_SHAPE, 1, error, "weight %s expects %lld input channels, got x %s",
       neap_shape_text(w, text_w), (long long)w->dim[0], neap_shape_text(x, text));
+  /* Each group takes as many channels of x. */
   if (groups < 1 || w->dim[0] % groups != 0)
     return neap_infer_fail(c, NEAP_SHAPE, 1, error,
                            "groups = %lld expects a multiple of as many input channels, got weight "
@@ -78,6 +83,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_rank(c, 0, 3, 5, error));
   NEAP_TRY(check_weight(c, error));
   NEAP_TRY(check_lists(c, x->n_dim - 2, error));
+  /* y's channels; its sizes follow, dimension by dimension. */
   int64_t n_out = neap_count_mul(weight->dim[1], c->attrs[GROUPS].i);
 
   neap_window w = neap_window_of(c->attrs, x, NULL, weight->dim + 2);
@@ -85,14 +91,17 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = 0; i < w.n; i++) {
     int d = 3 - w.n + i;
     int64_t extra = item(&c->attrs[OUTPUT_PADDING], i), size = reach(&w, d, w.in[d]);
+    /* Without an element there is no window, so no reach. */
     if (w.in[d] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
                              "x expects at least one element in each spatial dimension, got %s",
                              neap_shape_text(x, text));
+    /* More than a stride behind would be another window's, but for holes that dilation leaves. */
     if (extra > 0 && extra >= w.stride[d] && extra >= w.dilation[d])
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                              "output_padding expects less than stride or dilation, %lld, got %lld",
                              (long long)NEAP_MAX(w.stride[d], w.dilation[d]), (long long)extra);
+    /* As asked for, or what the windows reach without padding. */
     size = sizes->n > 0 ? sizes->ints[i] : neap_count_add(size, extra) - w.begin[d] - w.end[d];
     if (size < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
@@ -101,6 +110,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     y.dim[2 + i] = size;
   }
 
+  /* The bias is optional, one number for each channel of y. */
   if (c->n_in > 2 && c->in[2].dtype != NEAP_DTYPE_NONE && (b->n_dim != 1 || b->dim[0] != n_out))
     return neap_infer_fail(c, NEAP_SHAPE, 2, error, "bias expects shape (%lld), got %s",
                            (long long)n_out, neap_shape_text(b, text));

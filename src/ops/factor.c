@@ -37,6 +37,7 @@ static void fill_identity(const neap_operand *y) {
   const neap_shape *shape = &y->type.shape;
   int64_t rows = shape->dim[shape->n_dim - 2], columns = shape->dim[shape->n_dim - 1];
   neap_clear_bytes(y->data, neap_type_bytes(&y->type));
+  /* Ones on the diagonal of each matrix, as far as the shorter side goes. */
   for (int64_t i = 0; i < neap_shape_elems(shape) / NEAP_MAX(rows * columns, 1); i++)
     for (int64_t d = 0; d < NEAP_MIN(rows, columns); d++)
       neap_number_put(y, i * rows * columns + d * columns + d, 1);
@@ -58,10 +59,13 @@ static void qr_one(const neap_matrix_job *j, int64_t at, double *a) {
   int64_t m = j->size.m, n = j->size.n, k = shorter(j->size);
   int64_t columns = is_full(j->call->attrs) ? m : k;
   double *q = a + m * n, *tau = q + m * columns, *work = tau + k;
+  /* LAPACK leaves r in the upper triangle of a, and q as reflections below it. */
   neap_matrix_load(&j->call->in[0], at, m, n, a);
   neap_lapack_qr(m, n, a, tau, work);
+  /* q is made of the reflections apart, since r is still to be read. */
   memcpy(q, a, (size_t)(m * k) * sizeof *q);
   neap_lapack_qr_q(m, columns, k, q, tau, work);
+  /* Below the diagonal nothing is r's. */
   for (int64_t c = 0; c < n; c++)
     for (int64_t r = c + 1; r < m; r++) a[c * m + r] = 0;
   neap_matrix_store(&j->call->out[0], at, m, columns, m, q);
@@ -150,9 +154,11 @@ static bool choose_svd(neap_choose *c) {
 static void svd_one(const neap_matrix_job *j, int64_t at, double *a) {
   const neap_operand *out = j->call->out;
   bool full = is_full(j->call->attrs);
+  /* Parts of the one piece of scratch, in the order of svd_doubles. */
   int64_t m = j->size.m, n = j->size.n, k = shorter(j->size), n_u = full ? m : k,
           n_v = full ? n : k;
   double *u = a + m * n, *s = u + m * n_u, *vt = s + k, *work = vt + n_v * n;
+  /* LAPACK may run for ever on what is not finite, so it is not asked. */
   bool is_finite = neap_matrix_load(&j->call->in[0], at, m, n, a);
   if (!is_finite || !neap_lapack_svd(full, m, n, a, u, s, vt, work)) {
     neap_matrix_fault(j, at,

@@ -39,12 +39,14 @@ static void solve_one(const neap_matrix_job *j, int64_t at, double *lu) {
   const neap_call *call = j->call;
   int64_t n = j->size.n, k = j->size.k, at_a, at_b;
   neap_batches_at(&j->size.batches, at, &at_a, &at_b);
+  /* Scratch: the factors, their pivots, the right side, which LAPACK turns into x. */
   double *b = lu + n * n + pivot_doubles(n);
   int zero = 0;
   if (!factor(j, at_a, lu, &zero)) {
     neap_matrix_fill(&call->out[0], at, n * k, NAN);
     return;
   }
+  /* A pivot of 0: no x, or many. */
   if (zero > 0) {
     neap_matrix_fault(j, at, "is singular");
     neap_matrix_fill(&call->out[0], at, n * k, 0);
@@ -59,6 +61,7 @@ static void triangle_one(const neap_matrix_job *j, int64_t at, double *a) {
   const neap_call *call = j->call;
   int64_t n = j->size.n, k = j->size.k, at_a, at_b;
   neap_batches_at(&j->size.batches, at, &at_a, &at_b);
+  /* No factors are made: a triangle is one. */
   double *b = a + n * n;
   neap_matrix_load(&call->in[0], at_a, n, n, a);
   neap_matrix_load(&call->in[1], at_b, n, k, b);
@@ -103,14 +106,17 @@ static neap_status grad_solve(neap_grad *g, neap_error *error) {
   bool transposed = g->attrs[TRANSPOSED].i != 0, is_triangle = g->op->attrs[UPPER].name != NULL;
   neap_type in[] = {neap_grad_type(g, g->in[0]), neap_grad_type(g, g->in[1])};
   bool is_vector = neap_matrices_of(in, 2).is_vector;
+  /* db is another solve, of the transposed matrix; a smaller batch of b gets the sum. */
   neap_value_id db = neap_grad_emit1(g, g->op->name, 2, (neap_value_id[]){g->in[0], g->dout[0]}, g,
                                      (neap_set[]){NEAP_SET_INT("transposed", !transposed), {0}});
   if (g->want[1]) g->din[1] = neap_grad_reduce_to(g, db, g->in[1]);
   if (!g->want[0]) return NEAP_OK;
+  /* An outer product of columns for each matrix. */
   neap_value_id x = as_columns(g, g->out[0], is_vector), d = as_columns(g, db, is_vector);
   neap_value_id da =
     neap_grad_emit1(g, "MatMul", 2, transposed ? (neap_value_id[]){x, d} : (neap_value_id[]){d, x},
                     NULL, (neap_set[]){NEAP_SET_INT("trans_b", 1), {0}});
+  /* What the op does not read has no gradient. */
   if (is_triangle) {
     bool upper = g->attrs[UPPER].i != 0;
     int64_t off = g->attrs[UNIT].i == 0 ? 0 : upper ? 1 : -1;

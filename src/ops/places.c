@@ -22,6 +22,7 @@ neap_places neap_places_along(const neap_shape *indices, const neap_shape *table
 
 /* Joins the box's last dimension with the one before it where both are steps of one walk. */
 static void add_dim(neap_places *p, int64_t dim, int64_t stride) {
+  /* One walk is one division less for each place. */
   int last = p->n_dim - 1;
   if (last >= 0 && p->stride[last] == stride * dim) {
     p->dim[last] *= dim;
@@ -45,6 +46,7 @@ neap_places neap_places_elements(const neap_shape *indices, const neap_shape *ta
                    .step = {stride[axis]},
                    .from_end = true,
                    .skip = -1};
+  /* Along the axis the position says nothing: stride 0. */
   for (int d = 0; d < table->n_dim; d++) add_dim(&p, indices->dim[d], d == axis ? 0 : stride[d]);
   return p;
 }
@@ -65,6 +67,7 @@ neap_places neap_places_nd(const neap_shape *indices, const neap_shape *table, i
                    .stride = {n_row, 0},
                    .from_end = true,
                    .skip = -1};
+  /* Each number steps over the rows behind its dimension. */
   for (int k = 0; k < depth; k++) {
     p.bound[k] = table->dim[batch_dims + k];
     p.step[k] = neap_shape_span(table, batch_dims + k + 1, end);
@@ -88,6 +91,7 @@ int64_t neap_place_row(const neap_places *p, int64_t place, const neap_call *cal
   for (int k = 0; k < p->depth; k++) {
     int64_t at = place * p->depth + k, bound = p->bound[k],
             number = neap_element_get_i64(p->indices->type.dtype, p->indices->data, at);
+    /* Below 0 counts from the end, where that is allowed and not too far. */
     int64_t i = p->from_end && number < 0 && number >= -bound ? number + bound : number;
     if (i < 0 || i >= bound) {
       if (call != NULL) report(p, call, at, number, bound);

@@ -13,6 +13,7 @@ static neap_status infer_flip(neap_infer *c, neap_error *error) {
   const neap_attr_value *axes = &c->attrs[FLIP_AXES];
   int n_dim = c->in[0].shape.n_dim;
   bool is_named[NEAP_MAX_DIM] = {0};
+  /* Twice would be not at all, which nobody means. */
   for (int i = 0; i < axes->n; i++) {
     int d = neap_axis(axes->ints[i], n_dim);
     if (d < 0 || is_named[d])
@@ -31,15 +32,18 @@ static void run_flip(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape;
   int64_t in_stride[NEAP_MAX_DIM], out_stride[NEAP_MAX_DIM], first = 0;
   size_t bytes = neap_dtype_bytes(call->in[0].type.dtype);
+  /* Without elements there is no last position to begin at. */
   if (neap_shape_elems(x) == 0) return;
   neap_shape_strides(x, in_stride);
   neap_shape_strides(x, out_stride);
+  /* Without axes all are flipped. */
   for (int i = 0; i < (axes->given ? axes->n : x->n_dim); i++) {
     int d = axes->given ? neap_axis(axes->ints[i], x->n_dim) : i;
     first += (x->dim[d] - 1) * in_stride[d];
     in_stride[d] = -in_stride[d];
   }
 
+  /* Written in order, read backwards. */
   neap_move move = {0};
   for (int d = 0; d < x->n_dim; d++) neap_move_add(&move, x->dim[d], in_stride[d], out_stride[d]);
   neap_move_run(&move, bytes, (const char *)call->in[0].data + first * (int64_t)bytes,
@@ -53,6 +57,7 @@ enum { SHIFTS, ROLL_AXES };
 static neap_status infer_roll(neap_infer *c, neap_error *error) {
   const neap_attr_value *shifts = &c->attrs[SHIFTS], *axes = &c->attrs[ROLL_AXES];
   int n_dim = c->in[0].shape.n_dim, n = axes->given ? axes->n : 1;
+  /* An axis may stand there twice: its shifts add up. */
   if (shifts->n != n)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "shifts expects one number for each of axes, or one without axes: got "
@@ -73,6 +78,7 @@ static neap_shape rolled(const neap_call *call, int64_t shift[NEAP_MAX_DIM]) {
   neap_shape x = call->in[0].type.shape;
   if (!axes->given) x = NEAP_SHAPE(neap_shape_elems(&x));
   for (int d = 0; d < x.n_dim; d++) shift[d] = 0;
+  /* The remainder first, so that no sum of shifts is too large. */
   for (int i = 0; i < shifts->n; i++) {
     int d = axes->given ? neap_axis(axes->ints[i], x.n_dim) : 0;
     int64_t n = x.dim[d], s = shifts->ints[i] % n;
@@ -89,6 +95,7 @@ static void run_roll(const neap_call *call) {
   neap_shape x = rolled(call, shift);
   neap_shape_strides(&x, stride);
   int64_t bytes = (int64_t)neap_dtype_bytes(call->in[0].type.dtype);
+  /* Bit d of `front`: whether the box is of dimension d's part that comes to the front. */
   for (int front = 0; front < 1 << x.n_dim; front++) {
     neap_move move = {0};
     int64_t from = 0, to = 0;

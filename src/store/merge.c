@@ -25,6 +25,7 @@ static neap_status read_names(neap_store *store, const char *query, const char *
   neap_status status;
   neap_sql sql = neap_sql_new(store, query, lost);
   if (table != NULL) neap_sql_text(&sql, table);
+  /* A buffer that could not grow says so once, behind the last name. */
   while ((status = neap_sql_step(&sql, &row, error)) == NEAP_OK && row) {
     const char *name = (const char *)sqlite3_column_text(sql.stmt, 0);
     neap_buffer_add_n(out, name, strlen(name) + 1);
@@ -47,12 +48,14 @@ static bool is_word(const char *table, const char *name) {
 /* What stands for a column of the other file's row `o`. A number below 0 is that of a word, too. */
 static void add_value(neap_buffer *out, const char *table, const char *name) {
   static const char *const mapped[] = {"plan", "run", "net", "machine"};
+  /* A number of another table is looked up by what it was in the other file. */
   for (int i = 0; i < NEAP_COUNT(mapped); i++) {
     size_t n = strlen(mapped[i]);
     if (strncmp(name, mapped[i], n) != 0 || strcmp(name + n, "_id") != 0) continue;
     neap_buffer_add(out, "(SELECT new FROM to_%s WHERE old = o.%s)", mapped[i], name);
     return;
   }
+  /* So is a word's, whose sign says something else and is kept. */
   if (is_word(table, name))
     neap_buffer_add(out, "iif(o.%s < 0, -1, 1) * (SELECT new FROM to_word WHERE old = abs(o.%s))",
                     name, name);
@@ -68,12 +71,14 @@ static neap_status copy_rows(neap_store *store, const char *table, const char *w
   neap_status status =
     read_names(store, "SELECT name FROM pragma_table_info(?1) WHERE name <> ?1 || '_id'", table,
                &names, error);
+  /* The columns twice: as the table here has them, and what stands for each in the other's row. */
   for (size_t at = 0; status == NEAP_OK && at < names.n; at += strlen(names.text + at) + 1) {
     const char *name = names.text + at;
     neap_buffer_add(&text, "%s%s", at > 0 ? ", " : "", name);
     if (at > 0) neap_buffer_add(&values, ", ");
     add_value(&values, table, name);
   }
+  /* One statement copies all rows; a buffer that failed would make half of one. */
   neap_buffer all = {0};
   if (status == NEAP_OK && !text.failed && !values.failed)
     neap_buffer_add(&all, "INSERT INTO main.%s (%s) SELECT %s FROM other.%s o WHERE %s", table,
@@ -94,6 +99,7 @@ static bool is_ours(const char *table) {
   const char *text, *path;
   char make[96];
   snprintf(make, sizeof make, "CREATE TABLE %.64s (", table);
+  /* The texts are those that the program was built with, whatever the file holds. */
   for (int i = 0; (text = neap_embedded_at(i, NULL, &path)) != NULL; i++)
     if (strncmp(path, migrations, sizeof migrations - 1) == 0 && strstr(text, make) != NULL)
       return true;
@@ -110,6 +116,7 @@ static neap_status copy_parts(neap_store *store, const char *whole, neap_error *
                "SELECT name FROM other.sqlite_schema t WHERE type = 'table' AND name <> 'run' AND "
                "EXISTS (SELECT 1 FROM pragma_foreign_key_list(t.name) WHERE \"table\" = ?)",
                whole, &tables, error);
+  /* Tables that a user put beside ours may refer to them too: their rows stay there. */
   for (size_t at = 0; status == NEAP_OK && at < tables.n; at += strlen(tables.text + at) + 1)
     if (is_ours(tables.text + at)) status = copy_rows(store, tables.text + at, where, error);
   neap_buffer_fini(&tables);
@@ -163,6 +170,8 @@ static const char forget[] =
 
 /* Within a transaction. */
 static neap_status merge(neap_store *store, neap_merged *out, neap_error *error) {
+  /* What is shared comes first, then plans, then runs, which name plans; the parts of each follow
+   * once its new numbers are known. */
   NEAP_TRY(neap_store_exec(store, find_or_add, lost, error));
   NEAP_TRY(copy_rows(store, "plan", "o.plan_id NOT IN (SELECT old FROM to_plan)", error));
   NEAP_TRY(neap_store_exec(store, number_plans, lost, error));
@@ -170,6 +179,7 @@ static neap_status merge(neap_store *store, neap_merged *out, neap_error *error)
   NEAP_TRY(copy_rows(store, "run", "o.run_id NOT IN (SELECT old FROM to_run)", error));
   NEAP_TRY(neap_store_exec(store, number_runs, lost, error));
   NEAP_TRY(copy_parts(store, "run", error));
+  /* What was new; behind that the tables of numbers are of no more use. */
   NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM to_plan WHERE is_new", lost, &out->n_plan,
                              error));
   NEAP_TRY(
@@ -182,8 +192,10 @@ static neap_status check_other(const neap_store *store, const char *path, neap_e
   struct stat here, there;
   if (stat(path, &there) != 0)
     return neap_fail(error, NEAP_DB, "%s: there is no file \"%s\"", lost, path);
+  /* By device and number: a link or another spelling of the path is the same file. */
   if (stat(store->path, &here) == 0 && here.st_dev == there.st_dev && here.st_ino == there.st_ino)
     return neap_fail(error, NEAP_DB, "%s: \"%s\" is the database itself", lost, path);
+  /* Opening it brings it to this version, or says what it is. */
   neap_db *other;
   NEAP_TRY(neap_db_open(path, &other, error));
   neap_db_close(other);
@@ -194,6 +206,7 @@ neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out, neap_
   neap_merged done = {0};
   NEAP_TRY(neap_store_check_writable(db, lost, error));
   NEAP_TRY(check_other(db, path, error));
+  /* ATTACH stands outside the transaction, and what it opened goes in any case. */
   neap_sql sql = neap_sql_new(db, "ATTACH ? AS other", lost);
   neap_sql_text(&sql, path);
   neap_status status = neap_sql_run(&sql, error);
