@@ -1,5 +1,6 @@
 --- Models in one file: `neap.export` writes a net as text and its parameters and state as tensors
--- into a .safetensors file, `neap.import` reads both and gives what can be called.
+-- into a .safetensors file, `neap.import` reads both and gives what can be called. ONNX files both
+-- leave to neap.onnx.
 --
 -- The text is `net:text()`, in the file's metadata under "neap.net"; the tensors have the names of
 -- its blobs. Any reader of safetensors sees the tensors.
@@ -14,14 +15,33 @@ local model = {}
 
 local export_options = record.declare("neap.export", { call = "(model, path, {})",
   doc = [[Writes a model's net for inference, or a net, its parameters and state as a .safetensors
-    file: true, or nil, message, code. The file is written beside `path` and renamed: a reader sees
-    the old one or the new one.]],
-  { "batch", "integer", 1, min = 1,
-    doc = "of the net that is written of a model; other batches can be run all the same" },
+    file, or as an ONNX file (.onnx): true, or nil, message, code. The file is written beside `path`
+    and renamed: a reader sees the old one or the new one. An ONNX file has what the outputs need,
+    as it infers: no gradients, losses, updates or dropout; what ONNX has no op for is listed, all
+    of it.]],
+  { "batch", "any", says = "an integer, or for .onnx a name", unset = "1",
+    doc = [[of the net that is written of a model; other batches can be run all the same; ONNX: a
+      name, "batch", is a dimension that is known when the file is run]] },
+  { "opset", "integer", unset = "the oldest from 13 on that has the net's ops", min = 13, max = 26,
+    doc = "ONNX: the version of the standard's ops; what it lacks is written in parts" },
+  { "outputs", "any", says = "names of blobs", unset = "the net's; of a loss, what it judges",
+    doc = "ONNX: what the file gives" },
   { "workspace", "workspace", unset = "the model's", doc = "where the parameters of a net are" },
   { "input", "shapes", unset = "as the model says", doc = "shape of one example" },
   { "input_dtype", "dtype", unset = "as the model says", doc = "of the input" },
   example = 'assert(neap.export(model, "run.safetensors", { batch = 16 }))' })
+
+--- Raises for a batch that is none, and for what only ONNX files have.
+local function check_batch(o, as_onnx)
+  local is_count = math.type(o.batch) == "integer" and o.batch >= 1
+  if o.batch ~= nil and not is_count and not (as_onnx and type(o.batch) == "string") then
+    fail(("neap.export: batch expects an integer of at least 1%s, got %s"):format(
+      as_onnx and " or a name" or "", require("neap.inner.options").shown(o.batch)))
+  end
+  for _, name in ipairs { "opset", "outputs" } do
+    if o[name] and not as_onnx then fail(("neap.export: %s is for .onnx files"):format(name)) end
+  end
+end
 
 --- neap.export(model | net, path [, { .. }]) -> true, or nil, message, code: see the record.
 -- @usage assert(neap.export(model, "lenet.safetensors"))
@@ -29,9 +49,12 @@ local export_options = record.declare("neap.export", { call = "(model, path, {})
 -- print(f(pictures))
 function model.export(what, path, given)
   local o = export_options:read(given)
+  local as_onnx = type(path) == "string" and path:lower():match "%.onnx$"
+  check_batch(o, as_onnx)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
-    net = what:net { batch = o.batch, input = o.input, input_dtype = o.input_dtype }
+    net = what:net { batch = type(o.batch) == "string" and 2 or o.batch or 1, input = o.input,
+      input_dtype = o.input_dtype }
     ws = what:workspace()
     ws:init(net)
   elseif op.is_net(what) then
@@ -40,6 +63,7 @@ function model.export(what, path, given)
   else
     fail("neap.export expects a model or a net, got a " .. type(what))
   end
+  if as_onnx then return require("neap.onnx.export")(what, path, o, net, ws) end
   return ws:_export(net, path)
 end
 

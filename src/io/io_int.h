@@ -1,4 +1,4 @@
-/* io_int.h: what the formats share: a source of bytes, a sink, and the numbers in files; private to
+/* io_int.h: what the formats share: a source of bytes, and the numbers in files; private to
  * this room. */
 #ifndef NEAP_IO_INT_H
 #define NEAP_IO_INT_H
@@ -57,23 +57,6 @@ bool neap_io_number_is_plain(const neap_io_number *number); /* its bytes are tho
 neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset,
                                   const neap_io_number *number, const neap_shape *shape,
                                   neap_tensor *out, neap_error *error);
-
-/* ---- sink (sink.c) --------------------------------------------------------------------------- */
-
-/* A file being written under another name. Between open and commit or abort. */
-typedef struct neap_io_sink {
-  const char *path; /* borrowed */
-  char *temporary;  /* owned */
-  int fd;
-  int64_t n_bytes; /* written so far */
-} neap_io_sink;
-
-neap_status neap_io_sink_open(neap_io_sink *sink, const char *path, neap_error *error);
-neap_status neap_io_sink_write(neap_io_sink *sink, const void *data, size_t n, neap_error *error);
-/* Puts the file in its place. Ends the sink, on failure as neap_io_sink_abort does. */
-neap_status neap_io_sink_commit(neap_io_sink *sink, neap_error *error);
-/* removes what was written; nothing to do after commit */
-void neap_io_sink_abort(neap_io_sink *sink);
 
 /* ---- list (file.c) and formats --------------------------------------------------------------- */
 

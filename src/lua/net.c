@@ -415,6 +415,31 @@ static int attributes(lua_State *L) {
   return 1;
 }
 
+/* net:_subnets(i) -> the nets of op i by the attribute's name: {net =, takes = names that it is given}; its
+ * outputs are what it gives. */
+static int subnets(lua_State *L) {
+  const neap_net *net = neap_lua_net_at(L, 1)->net;
+  int64_t i = neap_lua_check_integer(L, 2);
+  lua_newtable(L);
+  if (i < 1 || i > neap_net_n_ops(net)) return 1;
+  const neap_net_op *op = neap_net_op_at(net, (int)i - 1);
+  for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
+    if (neap_op_attr_at(op->op, a)->type != NEAP_ATTR_NET || op->attrs[a].net == NULL) continue;
+    neap_net *inner = (neap_net *)(uintptr_t)op->attrs[a].net;
+    lua_newtable(L);
+    neap_lua_new_net(L)->net = neap_net_retain(inner);
+    lua_setfield(L, -2, "net");
+    lua_newtable(L);
+    for (int k = 0; k < neap_net_n_sub_inputs(inner); k++) {
+      lua_pushstring(L, neap_net_sub_input_at(inner, k));
+      lua_rawseti(L, -2, k + 1);
+    }
+    lua_setfield(L, -2, "takes");
+    lua_setfield(L, -2, neap_op_attr_at(op->op, a)->name);
+  }
+  return 1;
+}
+
 static void push_blob(lua_State *L, const neap_net_blob *blob) {
   lua_createtable(L, 0, 8);
   neap_lua_set_text(L, "name", blob->name);
@@ -542,6 +567,7 @@ void neap_lua_open_net(lua_State *L) {
                                       {NULL, NULL, 0}};
   static const neap_lua_reg methods[] = {{"_sub", sub, 3},
                                          {"_copy_sub", copy_sub, 2},
+                                         {"_subnets", subnets, 2},
                                          {"_split_micro", split_micro, 1},
                                          {"_split_hold", split_hold, 1},
                                          {"_local", local_name, 3},

@@ -1,6 +1,9 @@
-/* onnx.c: what an ONNX file says (neap/onnx.h) as Lua tables; what its nodes mean is said in
- * lua/neap/onnx. */
+/* onnx.c: what an ONNX file says (neap/onnx.h) as Lua tables, and tables as a file; what its nodes
+ * mean is said in lua/neap/onnx. */
 #include "lua/binding.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 void neap_lua_free_onnx(lua_State *L, void *at) {
   neap_onnx_model **model = at;
@@ -77,10 +80,12 @@ static void push_text(lua_State *L, const neap_onnx_text *text) {
   lua_pushlstring(L, text->data != NULL ? text->data : "", text->n);
 }
 
+/* By neap_onnx_attr_kind. */
+static const char *const kinds[] = {"int",  "float",  "text",  "tensor", "graph",
+                                    "ints", "floats", "texts", "ref",    "other"};
+
 /* {kind = "int", value = 3}, or {ref = name}; kind "other" has no value. */
 static void push_attr(lua_State *L, const neap_onnx_attr *attr) {
-  static const char *const kinds[] = {"int",  "float",  "text",  "tensor", "graph",
-                                      "ints", "floats", "texts", "ref",    "other"};
   lua_createtable(L, 0, 2);
   lua_pushstring(L, kinds[attr->kind]);
   lua_setfield(L, -2, "kind");
@@ -226,9 +231,273 @@ static int read_onnx_tensor(lua_State *L) {
   return 1;
 }
 
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* What tables say, on the way to C: lists are kept in the table at `anchor`, n of them, and texts
+ * are the tables' own. */
+typedef struct taker {
+  lua_State *L;
+  int anchor;
+  lua_Integer n;
+} taker;
+
+static void *kept(taker *t, int n, size_t bytes) {
+  void *out = neap_lua_room(t->L, NEAP_MAX((size_t)n, 1) * bytes);
+  lua_rawseti(t->L, t->anchor, ++t->n);
+  return out;
+}
+
+/* Field `key` of the table at the top; "" where it is not there. */
+static const char *take_field(taker *t, const char *key) {
+  lua_State *L = t->L;
+  if (neap_lua_field(L, -1, key) != LUA_TSTRING) {
+    lua_pop(L, 1);
+    return "";
+  }
+  const char *text = neap_lua_text(L, -1, key);
+  lua_pop(L, 1);
+  return text;
+}
+
+static lua_Integer take_integer(taker *t, const char *key, lua_Integer missing) {
+  lua_Integer out = neap_lua_field(t->L, -1, key) == LUA_TNIL ? missing : lua_tointeger(t->L, -1);
+  lua_pop(t->L, 1);
+  return out;
+}
+
+/* Pushes the list in field `key` of the table at the top, and says its length: 0, of an empty one,
+ * where it is not there. */
+static int open_list(taker *t, const char *key) {
+  lua_State *L = t->L;
+  luaL_checkstack(L, 16, "graphs are nested too deeply");
+  if (neap_lua_field(L, -1, key) != LUA_TTABLE) {
+    lua_pop(L, 1);
+    lua_newtable(L);
+  }
+  return neap_lua_length(L, -1);
+}
+
+static int take_names(taker *t, const char *key, const char *const **out) {
+  int n = open_list(t, key);
+  const char **names = kept(t, n, sizeof *names);
+  for (int i = 0; i < n; i++) {
+    names[i] = "";
+    if (lua_rawgeti(t->L, -1, i + 1) == LUA_TSTRING) names[i] = neap_lua_text(t->L, -1, key);
+    lua_pop(t->L, 1);
+  }
+  lua_pop(t->L, 1);
+  *out = names;
+  return n;
+}
+
+/* Texts that may hold zero bytes. */
+static int take_texts(taker *t, const neap_onnx_text **out) {
+  lua_State *L = t->L;
+  int n = neap_lua_length(L, -1);
+  neap_onnx_text *texts = kept(t, n, sizeof *texts);
+  for (int i = 0; i < n; i++) {
+    lua_rawgeti(L, -1, i + 1);
+    texts[i].data = lua_isstring(L, -1) ? lua_tolstring(L, -1, &texts[i].n) : "";
+    lua_pop(L, 1);
+  }
+  *out = texts;
+  return n;
+}
+
+/* The tensor that the table at the top says, a reference that the table holds. */
+static neap_onnx_tensor take_tensor(taker *t) {
+  lua_State *L = t->L;
+  neap_onnx_tensor out = {.name = take_field(t, "name"),
+                          .elem_type = (int)take_integer(t, "elem", 0)};
+  if (neap_lua_field(L, -1, "tensor") != LUA_TNIL) out.tensor = *neap_lua_tensor_at(L, -1);
+  lua_pop(L, 1);
+  if (out.tensor.dtype == NEAP_DTYPE_NONE) {
+    open_list(t, "texts");
+    out.n_text = take_texts(t, &out.text);
+    lua_pop(L, 1);
+  }
+  return out;
+}
+
+static int take_values(taker *t, const char *key, neap_onnx_value **out) {
+  lua_State *L = t->L;
+  int n = open_list(t, key);
+  *out = kept(t, n, sizeof **out);
+  for (int i = 0; i < n; i++) {
+    neap_onnx_value *value = &(*out)[i];
+    lua_rawgeti(L, -1, i + 1);
+    *value = (neap_onnx_value){.name = take_field(t, "name"),
+                               .kind = "tensor",
+                               .elem_type = (int)take_integer(t, "elem", 0),
+                               .n_dim = -1};
+    bool has = neap_lua_field(L, -1, "dims") == LUA_TTABLE;
+    lua_pop(L, 1);
+    value->n_dim = has ? open_list(t, "dims") : -1;
+    neap_onnx_dim *dim = kept(t, NEAP_MAX(value->n_dim, 0), sizeof *dim);
+    for (int d = 0; d < value->n_dim; d++) {
+      int type = lua_rawgeti(L, -1, d + 1);
+      dim[d] = (neap_onnx_dim){type == LUA_TNUMBER ? lua_tointeger(L, -1) : -1, ""};
+      if (type == LUA_TSTRING) dim[d].name = neap_lua_text(L, -1, "a dimension");
+      lua_pop(L, 1);
+    }
+    value->dim = dim;
+    lua_pop(L, has ? 2 : 1);
+  }
+  lua_pop(L, 1);
+  return n;
+}
+
+static void take_graph(taker *t, neap_onnx_graph *out);
+
+/* The attribute whose table, {kind =, value =}, is at the top. */
+static neap_onnx_attr take_attr(taker *t, const char *name) {
+  lua_State *L = t->L;
+  neap_onnx_attr out = {.name = name, .kind = NEAP_ONNX_OTHER, .ref = ""};
+  const char *kind = take_field(t, "kind");
+  for (int i = 0; i < NEAP_COUNT(kinds); i++)
+    if (strcmp(kind, kinds[i]) == 0) out.kind = (neap_onnx_attr_kind)i;
+  neap_lua_field(L, -1, "value");
+  bool is_list = out.kind >= NEAP_ONNX_INTS && out.kind <= NEAP_ONNX_TEXTS;
+  bool is_table = is_list || out.kind == NEAP_ONNX_TENSOR || out.kind == NEAP_ONNX_GRAPH;
+  if (is_table && !lua_istable(L, -1))
+    neap_lua_fail(L, NEAP_ARGUMENT, "attribute \"%s\" has no table", name);
+  if (is_list) out.n = neap_lua_length(L, -1);
+  switch (out.kind) {
+    case NEAP_ONNX_INT: out.i = lua_tointeger(L, -1); break;
+    case NEAP_ONNX_FLOAT: out.f = lua_tonumber(L, -1); break;
+    case NEAP_ONNX_REF: out.ref = neap_lua_text(L, -1, name); break;
+    case NEAP_ONNX_TENSOR: out.tensor = take_tensor(t); break;
+    case NEAP_ONNX_TEXTS: out.n = take_texts(t, &out.texts); break;
+    case NEAP_ONNX_TEXT:
+      out.text.data = lua_isstring(L, -1) ? lua_tolstring(L, -1, &out.text.n) : "";
+      break;
+    case NEAP_ONNX_GRAPH:
+      out.graph = kept(t, 1, sizeof *out.graph);
+      take_graph(t, out.graph);
+      break;
+    case NEAP_ONNX_INTS:
+    case NEAP_ONNX_FLOATS: {
+      int64_t *ints = kept(t, out.n, sizeof *ints);
+      float *floats = kept(t, out.n, sizeof *floats);
+      for (int i = 0; i < out.n; i++) {
+        lua_rawgeti(L, -1, i + 1);
+        ints[i] = lua_tointeger(L, -1);
+        floats[i] = (float)lua_tonumber(L, -1);
+        lua_pop(L, 1);
+      }
+      out.ints = ints;
+      out.floats = floats;
+      break;
+    }
+    case NEAP_ONNX_OTHER: break;
+  }
+  lua_pop(L, 1);
+  return out;
+}
+
+/* Attributes by the order of their names, so that the same table is the same file. */
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const neap_onnx_attr *)a)->name, ((const neap_onnx_attr *)b)->name);
+}
+
+static int take_attrs(taker *t, neap_onnx_attr **out) {
+  lua_State *L = t->L;
+  open_list(t, "attrs");
+  int n = 0, at = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n++;
+  *out = kept(t, n, sizeof **out);
+  n = 0;
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TSTRING || !lua_istable(L, -1))
+      neap_lua_fail(L, NEAP_ARGUMENT, "attributes are {name = {kind =, value =}}");
+    (*out)[n++] = take_attr(t, lua_tostring(L, -2));
+  }
+  lua_pop(L, 1);
+  qsort(*out, (size_t)n, sizeof **out, by_name);
+  return n;
+}
+
+static int take_nodes(taker *t, neap_onnx_node **out) {
+  lua_State *L = t->L;
+  int n = open_list(t, "nodes");
+  *out = kept(t, n, sizeof **out);
+  for (int i = 0; i < n; i++) {
+    neap_onnx_node *node = &(*out)[i];
+    if (lua_rawgeti(L, -1, i + 1) != LUA_TTABLE)
+      neap_lua_fail(L, NEAP_ARGUMENT, "node %d is no table", i + 1);
+    node->name = take_field(t, "name");
+    node->op = take_field(t, "op");
+    node->domain = take_field(t, "domain");
+    node->n_in = take_names(t, "inputs", &node->in);
+    node->n_out = take_names(t, "outputs", &node->out);
+    node->n_attr = take_attrs(t, &node->attr);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  return n;
+}
+
+/* The graph whose table is at the top. */
+static void take_graph(taker *t, neap_onnx_graph *out) {
+  lua_State *L = t->L;
+  out->name = take_field(t, "name");
+  out->n_node = take_nodes(t, &out->node);
+  out->n_initializer = open_list(t, "initializers");
+  out->initializer = kept(t, out->n_initializer, sizeof *out->initializer);
+  for (int i = 0; i < out->n_initializer; i++) {
+    if (lua_rawgeti(L, -1, i + 1) != LUA_TTABLE)
+      neap_lua_fail(L, NEAP_ARGUMENT, "initializer %d is no table", i + 1);
+    out->initializer[i] = take_tensor(t);
+    lua_pop(L, 1);
+  }
+  lua_pop(L, 1);
+  out->n_input = take_values(t, "inputs", &out->input);
+  out->n_output = take_values(t, "outputs", &out->output);
+  out->n_value = take_values(t, "values", &out->value);
+}
+
+/* {domain = version} */
+static int take_opsets(taker *t, neap_onnx_opset **out) {
+  lua_State *L = t->L;
+  open_list(t, "opsets");
+  int n = 0, at = lua_gettop(L);
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n++;
+  *out = kept(t, n, sizeof **out);
+  n = 0;
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1))
+    (*out)[n++] = (neap_onnx_opset){lua_tostring(L, -2), lua_tointeger(L, -1)};
+  lua_pop(L, 1);
+  return n;
+}
+
+/* core.write_onnx(path, {ir =, producer =, opsets =, graph =} [, bytes that may stand in the model
+ * itself]) -> true, or nil, message, code. Functions are not written. */
+static int write_onnx(lua_State *L) {
+  const char *path = neap_lua_check_string(L, 1);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
+  lua_Integer inline_bytes = neap_lua_opt_integer(L, 3, 0);
+  lua_newtable(L);
+  taker t = {.L = L, .anchor = lua_gettop(L)};
+  neap_onnx_model model = {0};
+  lua_pushvalue(L, 2);
+  model.ir_version = take_integer(&t, "ir", 0);
+  model.producer = take_field(&t, "producer");
+  model.n_opset = take_opsets(&t, &model.opset);
+  if (neap_lua_field(L, -1, "graph") != LUA_TTABLE)
+    neap_lua_fail(L, NEAP_ARGUMENT, "there is no graph");
+  take_graph(&t, &model.graph);
+  neap_error error = {0};
+  if (neap_onnx_write(&model, path, inline_bytes, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
+  lua_pushboolean(L, true);
+  return 1;
+}
+
 void neap_lua_open_onnx(lua_State *L) {
-  static const neap_lua_reg functions[] = {
-    {"read_onnx", read_onnx, 1}, {"read_onnx_tensor", read_onnx_tensor, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"read_onnx", read_onnx, 1},
+                                           {"read_onnx_tensor", read_onnx_tensor, 1},
+                                           {"write_onnx", write_onnx, 3},
+                                           {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
   /* core.onnx_types: {[number] = {name =, dtype =}} */
   lua_newtable(L);

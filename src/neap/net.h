@@ -134,6 +134,9 @@ NEAP_API neap_status neap_net_copy_sub(neap_net *outer, const neap_net *net, nea
 NEAP_API neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *const *in,
                                                 int n_out, const char *const *out,
                                                 neap_error *error);
+/* The names it takes, from 0; those it gives back are its outputs. */
+NEAP_API int neap_net_n_sub_inputs(const neap_net *net);
+NEAP_API const char *neap_net_sub_input_at(const neap_net *net, int index);
 /* Says what type a blob has that a closed subnet gets from outside: for neap_net_type_of, while the
  * body is written. NAME when the subnet does not declare it. */
 NEAP_API neap_status neap_net_take_type(neap_net *sub, const char *name, const neap_type *type,

@@ -1,5 +1,5 @@
-/* neap/onnx.h: what an ONNX file says, as plain data: graphs of nodes with their attributes, and
- * tensors. What the nodes mean is not said here. Part of neap.h, which includes it.
+/* neap/onnx.h: what an ONNX file says, read and written as plain data: graphs of nodes with their
+ * attributes, and tensors. What the nodes mean is not said here. Part of neap.h, which includes it.
  *
  *   neap_onnx_model *model = NULL;
  *   if (neap_onnx_read("m.onnx", &model, &error)) goto end;
@@ -137,5 +137,15 @@ NEAP_API neap_status neap_onnx_read(const char *path, neap_onnx_model **out, nea
 NEAP_API neap_status neap_onnx_read_tensor(const char *path, neap_onnx_model **out,
                                            neap_error *error);
 NEAP_API void neap_onnx_free(neap_onnx_model *model);
+
+/* Writes a model, which the caller has filled: lists and texts are borrowed, tensors are dense, and
+ * an elem_type of 0 is that of the tensor's dtype. NULL texts are "". The file is whole or it is
+ * not there, and what stood under its name stays until then. Where the tensors are more than
+ * `inline_bytes` in all (0: what one message may hold, some 2 GB), those of 1 KB and more go into a
+ * second file, PATH.data, which has its name before the first one has. ARGUMENT error for what no
+ * file of the format can say: an attribute of kind OTHER, a tensor with gaps, a number that its
+ * elem_type does not hold. */
+NEAP_API neap_status neap_onnx_write(const neap_onnx_model *model, const char *path,
+                                     int64_t inline_bytes, neap_error *error);
 
 #endif

@@ -52,8 +52,6 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
  * near. */
 const char *neap_net_nearest(const neap_net *net, const char *name);
 const neap_net *neap_net_outer(const neap_net *net);
-int neap_net_n_sub_inputs(const neap_net *net);
-const char *neap_net_sub_input_at(const neap_net *net, int index);
 /* The op at which a net, subnets written out wherever ops name them, gets larger than
  * NEAP_MOST_NODES and NEAP_MOST_SUBNETS allow; NULL: it does not. And the GRAPH error that says so,
  * with `who` in front. */

@@ -250,7 +250,10 @@ local function parameters(net, names, base, rows)
   for i, name in ipairs(names) do
     local dtype, shape = net:_type(name)
     if rows and shape then shape = table.move(shape, 2, #shape, 1, {}) end
-    params[i] = { name = net:fresh_name(base), dtype = dtype, shape = shape, own = true }
+    -- In a scope a fresh name is one that the scope has not; the subnet sees those without it, too.
+    local fresh
+    repeat fresh = net:fresh_name(base) until not is_known(net, fresh)
+    params[i] = { name = fresh, dtype = dtype, shape = shape, own = true }
   end
   return params
 end

@@ -8,6 +8,8 @@ local F = kit.F
 
 --- Loops whose number of turns is known are written out up to so many.
 local MOST_WRITTEN = 1024
+--- Of more turns they are tried as a loop of the net first.
+local FEW_TURNS = 16
 
 local function value(x, elem) return { x = x, elem = elem or kit.elem_of[x.dtype] } end
 
@@ -57,7 +59,18 @@ local function choose(n)
     end
   end
   local cond = kit.reshape(kit.cast(state:operand(n.inputs[1]), "bool"), {})
-  local results = table.pack(state.net:If(cond, branch "then_branch", branch "else_branch"))
+  local results = table.pack(pcall(state.net.If, state.net, cond, branch "then_branch",
+    branch "else_branch"))
+  if not results[1] then
+    local err = results[2]
+    if type(err) ~= "table" or err.code == "memory" or err.code == "interrupted" then
+      error(err, 0)
+    end
+    -- A branch that these shapes never take: which one is must be known then.
+    state:need(n, 1, n.inputs[1], tostring(err.message or err))
+  end
+  table.remove(results, 1)
+  results.n = results.n - 1
   for i = 1, results.n do
     results[i] = { x = results[i], elem = elems[i], from = n.inputs }
   end
@@ -95,12 +108,15 @@ local function written_out(n, body, trip, states)
   return table.unpack(out)
 end
 
---- A loop of the net: the states are blobs, and what it stacks needs a number of turns.
+--- A loop of the net: the states are blobs, and what it stacks needs a number of turns, all of
+-- which are taken.
 local function in_net(n, body, trip, states)
   local state = n.state
   local n_stacked = #body.outputs - 1 - #states
+  local all = n_stacked > 0 and math.type(trip) == "integer" and trip > 0
+    and (not n:given(2) or decided(n.inputs[2]))
   -- What is stacked is as long as there are turns.
-  if n_stacked > 0 then
+  if n_stacked > 0 and not all then
     n:known(1)
     n:known(2)
     n:fail "stacked outputs of a loop whose end only a run can tell"
@@ -113,14 +129,19 @@ local function in_net(n, body, trip, states)
       local inputs = { value(i), value(core.tensor(true, "bool")) }
       for k, x in ipairs { ... } do inputs[k + 2] = value(x, elems[k]) end
       return within(state, net, function()
-        local xs = operands(state, state:run_subgraph(body, n.env, inputs))
+        local values = state:run_subgraph(body, n.env, inputs)
+        if all and not decided(values[1]) then n:fail "a loop that may end before its last turn" end
+        for k = #states + 2, #values do elems[k - 1] = values[k].elem end
+        local xs = operands(state, values)
         xs[1] = kit.reshape(xs[1], {})
         for k, x in ipairs(xs) do xs[k] = F.Copy(x) end
         return table.unpack(xs)
       end)
     end })
   local out = {}
-  for i = 1, #states do out[i] = { x = results[i], elem = elems[i], from = n.inputs } end
+  for i = 1, #states + (all and n_stacked or 0) do
+    out[i] = { x = results[i], elem = elems[i], from = n.inputs }
+  end
   return table.unpack(out)
 end
 
@@ -132,7 +153,13 @@ local function loop(n)
     known = kit.is_known(n.inputs[1].x)
     trip = known and n:scalar(1) or n.state:operand(n.inputs[1])
   end
-  if known and (not n:given(2) or decided(n.inputs[2]) ~= nil) then
+  local begins = not n:given(2) or decided(n.inputs[2])
+  if known and begins and math.type(trip) == "integer" and trip > FEW_TURNS and not n.folds then
+    -- What a turn must know of its number is known where turns are written out alone.
+    local results = table.pack(pcall(in_net, n, body, trip, states))
+    if results[1] then return table.unpack(results, 2, results.n) end
+  end
+  if known and begins ~= nil then
     local results = table.pack(written_out(n, body, trip, states))
     if results.n > 0 and results[1] ~= nil or #body.outputs == 1 then
       return table.unpack(results, 1, results.n)
@@ -197,10 +224,51 @@ local function scan(n)
     return out
   end
 
+  --- The same as a loop of the net, over rows of blobs.
+  local function as_loop(states, sequences)
+    local seq = kit.map(sequences, function(v, i)
+      local x = operands(state, { v })[1]
+      local d = axis_of("scan_input_axes", i, #x.shape)
+      local order = kit.count(#x.shape)
+      table.insert(order, 1, table.remove(order, d))
+      x = kit.permute(x, order)
+      return back("scan_input_directions", i) and F.Flip(x, { axes = { 1 } }) or x
+    end)
+    local elems = {}
+    local results = table.pack(state.net:Recurrent { seq = seq, init = operands(state, states),
+      step = function(net, ...)
+        local inputs = kit.map({ ... }, function(x, i)
+          return value(x, (states[i] or sequences[i - n_state]).elem)
+        end)
+        return within(state, net, function()
+          local values = state:run_subgraph(body, n.env, inputs)
+          for i, v in ipairs(values) do elems[i] = v.elem end
+          return table.unpack(kit.map(operands(state, values), function(x) return F.Copy(x) end))
+        end)
+      end })
+    return kit.map(table.move(results, 1, n_state + n_out, 1, {}), function(x, i)
+      if i > n_state then
+        if back("scan_output_directions", i - n_state) then x = F.Flip(x, { axes = { 1 } }) end
+        local rank, order = #x.shape, {}
+        local d = axis_of("scan_output_axes", i - n_state, rank)
+        for k = 2, rank do order[k - 1] = k end
+        table.insert(order, d, 1)
+        x = kit.permute(x, order)
+      end
+      local v = value(x, elems[i])
+      v.from = n.inputs
+      return v
+    end)
+  end
+
   local states, sequences = {}, {}
   for i = 1, n_state do states[i] = n.inputs[first + i - 1] end
   for i = 1, n_seq do sequences[i] = n.inputs[first + n_state + i - 1] end
-  if not batched then return table.unpack(run(states, sequences)) end
+  if not batched then
+    -- What a turn must know of its number is known where turns are written out alone.
+    local ok, results = pcall(function() return not n.folds and as_loop(states, sequences) end)
+    return table.unpack(ok and results or run(states, sequences))
+  end
   -- Each of the batch by itself.
   local parts = {}
   local function item(v, b)
@@ -235,7 +303,69 @@ local function place(n, i, count)
   return at
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- The values that a list of a subnet's operands is bound to, some of them new.
+local function bound_to(n, new, from)
+  local list = kit.copy(new)
+  for k = from, #n.row.inputs do list[#new + k - from + 1] = n.ins[k] end
+  return list
+end
+
+--- An input of a subgraph like v, or like its rows.
+local function inner(v, rows)
+  return { name = rows and "row" or "state", dtype = v.dtype,
+    dims = rows and table.move(v.dims, 2, #v.dims, 1, {}) or v.dims }
+end
+
+local function write(out)
+  function out.If(n)
+    local captured = bound_to(n, {}, 2)
+    local function branch(attr) return n:graph(attr, captured, {}) end
+    return n:node("If", { n.ins[1] }, { then_branch = branch "then_net",
+      else_branch = branch "else_net" }, #n.row.outputs)
+  end
+  out.AsyncIf = out.If
+
+  --- Rows of sequences are a Scan's.
+  function out.Recurrent(n)
+    local n_state, n_seq = n.attrs.n_state, n.attrs.n_seq
+    local inputs = {}
+    for k = 1, n_state + n_seq do inputs[k] = inner(n.ins[k], k > n_state) end
+    local body = n:graph("step_net", bound_to(n, inputs, n_state + n_seq + 1), inputs)
+    return n:node("Scan", table.move(n.ins, 1, n_state + n_seq, 1, {}), { body = body,
+      num_scan_inputs = n_seq }, #n.row.outputs)
+  end
+
+  --- The condition is computed before the first turn, and in each for the next one.
+  function out.While(n)
+    local n_state = n.attrs.n_state
+    local states, inputs = {}, {}
+    for k = 1, n_state do states[k], inputs[k] = n.ins[k], inner(n.ins[k]) end
+    local function flag(op, v)
+      if v.dtype ~= "bool" then v = op:cast(v, "bool") end
+      return v.dims and #v.dims > 0 and op:node("Reshape", { v, op:const {} }) or v
+    end
+    local first = flag(n, n.state:inline(n, "cond_net", bound_to(n, states, n_state + 1))[1])
+    local turn, on = { name = "turn", dims = {}, dtype = "i64" },
+      { name = "on", dims = {}, dtype = "bool" }
+    local body = n:graph("body_net", bound_to(n, inputs, n_state + 1),
+      table.move(inputs, 1, n_state, 3, { turn, on }), function(op, state, results)
+        local after = bound_to(n, table.move(results, 1, n_state, 1, {}), n_state + 1)
+        local last = state:inline(setmetatable({ state = n.state, index = n.index, row = n.row },
+          getmetatable(n)), "cond_net", after)[1]
+        local go_on = flag(op, last)
+        if not go_on.dtype then go_on.dtype, go_on.dims = "bool", {} end
+        return table.move(results, 1, #results, 2, { go_on })
+      end)
+    local most = n.attrs.max > 0 and n:const(core.tensor(n.attrs.max, "i64"))
+    return n:node("Loop", table.move(states, 1, n_state, 3, { most, first }), { body = body },
+      #n.row.outputs)
+  end
+end
+
+return function(op, writers)
+  write(writers)
   op.If, op.Loop, op.Scan = choose, loop, scan
 
   function op.SequenceEmpty() return { list = {} } end

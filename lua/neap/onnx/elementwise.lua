@@ -91,7 +91,176 @@ local function cast(n, x, elem)
     parameter = n.inputs[1].parameter and kit.is_float(result) }
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- x f(x)..: a chain of ops of one operand, from the inside out.
+local function through(...)
+  local names = { ... }
+  return function(n, v)
+    for _, name in ipairs(names) do v = n:node(name, { v }) end
+    return v
+  end
+end
+
+local function is_float(n) return kit.is_float { dtype = n:dtype(1) } end
+
+--- x times a number.
+local function times(n, v, number) return n:node("Mul", { v, n:number(number) }) end
+local function plus(n, v, number) return n:node("Add", { v, n:number(number) }) end
+
+local function truncated(n, x)
+  return n:node("Mul", { n:node("Sign", { x }), n:node("Floor", { n:node("Abs", { x }) }) })
+end
+
+--- An activation of attributes: {ONNX's name = Neap's}, from opset `since` on.
+local function activation(name, attrs, since)
+  return function(n, x)
+    if since then n:needs(since) end
+    local given = {}
+    for key, own in pairs(attrs) do given[key] = n.attrs[own] + 0.0 end
+    return n:node(name, { x }, given)
+  end
+end
+
+local function clip(n, x, low, high)
+  return n:node("Clip", { x, low > -math.huge and n:number(low), high < math.huge and
+    n:number(high) })
+end
+
+local function shift(direction)
+  return function(n, a, b)
+    if not n:dtype(1):match "^u" then n:lacks("bits of %s are not shifted", n:dtype(1)) end
+    return n:node("BitShift", { a, b }, { direction = direction })
+  end
+end
+
+local function write(out)
+  for name, own in pairs(same) do out[own] = name end
+  for name, own in pairs(pairs_of) do out[own] = name end
+  for _, name in ipairs { "Add", "Sub", "Mul", "Pow", "Where" } do out[name] = name end
+  out.Maximum, out.Minimum, out.AddN = "Max", "Min", "Sum"
+  function out.Div(n, a, b)
+    local y = n:node("Div", { a, b })
+    return n:as_result(y, n:dtype(1))
+  end
+  function out.Mish(n, x)
+    if n:has(18) then return n:node("Mish", { x }) end
+    return n:node("Mul", { x, n:node("Tanh", { n:node("Softplus", { x }) }) })
+  end
+  function out.HardSwish(n, x)
+    n:needs(14)
+    return n:node("HardSwish", { x })
+  end
+  for _, name in ipairs { "And", "Or", "Xor" } do
+    out["Bitwise" .. name] = function(n, a, b)
+      n:needs(18)
+      return n:node("Bitwise" .. name, { a, b })
+    end
+  end
+  function out.BitwiseNot(n, x)
+    n:needs(18)
+    return n:node("BitwiseNot", { x })
+  end
+  out.ShiftLeft, out.ShiftRight = shift "LEFT", shift "RIGHT"
+
+  --- Neap's quotient of integers is rounded down, as its remainder has b's sign.
+  function out.FloorDiv(n, a, b)
+    if is_float(n) then return n:node("Floor", { n:node("Div", { a, b }) }) end
+    return n:node("Div", { n:node("Sub", { a, n:node("Mod", { a, b }) }), b })
+  end
+  function out.Mod(n, a, b)
+    if not is_float(n) then return n:node("Mod", { a, b }) end
+    local whole = n:node("Floor", { n:node("Div", { a, b }) })
+    return n:node("Sub", { a, n:node("Mul", { b, whole }) })
+  end
+  function out.Ne(n, a, b) return n:node("Not", { n:node("Equal", { a, b }) }) end
+  function out.Hypot(n, a, b)
+    return n:node("Sqrt", { n:node("Add", { n:node("Mul", { a, a }), n:node("Mul", { b, b }) }) })
+  end
+  function out.Lerp(n, a, b, w)
+    return n:node("Add", { a, n:node("Mul", { w, n:node("Sub", { b, a }) }) })
+  end
+
+  function out.Square(n, x) return n:node("Mul", { x, x }) end
+  out.Rsqrt, out.LogSigmoid = through("Sqrt", "Reciprocal"), through("Neg", "Softplus", "Neg")
+  function out.Exp2(n, x) return n:node("Pow", { n:number(2), x }) end
+  function out.Expm1(n, x) return plus(n, n:node("Exp", { x }), -1) end
+  function out.Log1p(n, x) return n:node("Log", { plus(n, x, 1) }) end
+  function out.Log2(n, x) return times(n, n:node("Log", { x }), 1 / math.log(2)) end
+  function out.Log10(n, x) return times(n, n:node("Log", { x }), 1 / math.log(10)) end
+  function out.Erfc(n, x) return n:node("Sub", { n:number(1), n:node("Erf", { x }) }) end
+  out.Trunc = truncated
+  function out.Frac(n, x) return n:node("Sub", { x, truncated(n, x) }) end
+  function out.Sinc(n, x)
+    local at = times(n, x, math.pi)
+    local zero = n:node("Equal", { x, n:number(0) })
+    return n:node("Where", { zero, n:number(1), n:node("Div", { n:node("Sin", { at }), at }) })
+  end
+  function out.IsInf(n, x)
+    return n:node("IsInf", { x }, { detect_positive = n.attrs.positive,
+      detect_negative = n.attrs.negative })
+  end
+
+  --- Neap rounds to an integer, ONNX cuts.
+  function out.Cast(n, x)
+    local to = n:result().dtype
+    if is_float(n) and to:match "^[iu]" then x = n:node("Round", { x }) end
+    return n:cast(x, to)
+  end
+
+  function out.Clamp(n, x) return clip(n, x, n.attrs.min, n.attrs.max) end
+  out.HardTanh = out.Clamp
+  function out.Relu6(n, x) return clip(n, x, 0, 6) end
+  for _, name in ipairs { "Elu", "Celu" } do out[name] = activation(name, { alpha = "alpha" }) end
+  out.Selu = activation("Selu", { alpha = "alpha", gamma = "gamma" })
+  out.LeakyRelu = activation("LeakyRelu", { alpha = "slope" })
+  out.HardSigmoid = activation("HardSigmoid", { alpha = "slope", beta = "offset" })
+  out.SoftShrink = activation("Shrink", { lambd = "lambda", bias = "lambda" })
+  out.HardShrink = activation("Shrink", { lambd = "lambda" })
+  function out.Threshold(n, x)
+    local t, value = n.attrs.threshold, n.attrs.value
+    if value == 0 and t >= 0 then return n:node("ThresholdedRelu", { x }, { alpha = t + 0.0 }) end
+    return n:node("Where", { n:node("Greater", { x, n:number(t) }), x, n:number(value) })
+  end
+  function out.Softplus(n, x)
+    local beta = n.attrs.beta
+    if beta == 1 then return n:node("Softplus", { x }) end
+    return times(n, n:node("Softplus", { times(n, x, beta) }), 1 / beta)
+  end
+  --- The builder knows x s(x) as Silu again.
+  function out.Silu(n, x) return n:node("Mul", { x, n:node("Sigmoid", { x }) }) end
+  function out.Gelu(n, x)
+    local way = n.attrs.approximate
+    if n:has(20) then return n:node("Gelu", { x }, { approximate = way }) end
+    local inner
+    if way == "tanh" then
+      local cube = n:node("Mul", { x, n:node("Mul", { x, x }) })
+      inner = n:node("Add", { x, times(n, cube, 0.044715) })
+      inner = n:node("Tanh", { times(n, inner, math.sqrt(2 / math.pi)) })
+    else
+      inner = n:node("Erf", { times(n, x, math.sqrt(0.5)) })
+    end
+    return n:node("Mul", { times(n, x, 0.5), plus(n, inner, 1) })
+  end
+  --- A slope of one dimension is one a channel where x has more.
+  function out.PRelu(n, x, slope)
+    if #n:dims(2) == 1 and #n:dims(1) > 2 then
+      local dims = kit.fill(#n:dims(1) - 1, 1)
+      dims[1] = n:dims(2)[1]
+      slope = n:reshape(slope, dims)
+    end
+    return n:node("PRelu", { x, slope })
+  end
+
+  -- ---- what does nothing where nobody trains ----------------------------------------------------
+
+  for _, name in ipairs { "Copy", "Alias", "StopGradient", "CheckFinite", "Dropout" } do
+    out[name] = function(_, x) return x end
+  end
+end
+
+return function(op, writers)
+  write(writers)
   for name, neap_name in pairs(same) do
     op[name] = function(_, x) return F[neap_name](x) end
   end
@@ -99,9 +268,21 @@ return function(op)
     op[name] = function(n, a, b) return F[neap_name] { a, aligned(n, a, b) } end
   end
 
-  function op.Add(n, a, b) return wrapped(n, F.Add { a, aligned(n, a, b) }) end
+  function op.Add(n, a, b)
+    -- A bias that the product before it has taken.
+    local product = n.state.absorbed[n.row]
+    if product then return n.inputs[product] end
+    return wrapped(n, F.Add { a, aligned(n, a, b) })
+  end
   function op.Sub(n, a, b) return wrapped(n, F.Sub { a, aligned(n, a, b) }) end
-  function op.Mul(n, a, b) return wrapped(n, F.Mul { a, aligned(n, a, b) }) end
+  function op.Mul(n, a, b)
+    -- x s(x) is an op of its own.
+    for i = 1, 2 do
+      local x, by = n.inputs[3 - i], n:maker(i, "Sigmoid")
+      if by and by.inputs[1] == x and not n.folds then return F.Silu(n:x(3 - i)) end
+    end
+    return wrapped(n, F.Mul { a, aligned(n, a, b) })
+  end
   function op.Div(n, a, b)
     b = aligned(n, a, b)
     return kit.is_float(a) and F.Div { a, b } or quotient(a, b)
@@ -152,8 +333,16 @@ return function(op)
 
   --- Bounds are attributes up to opset 10, then inputs; an empty one is none.
   function op.Clip(n, x, low, high)
+    local from, to
     if n.version < 11 then
-      return F.Clamp(x, { min = n:float "min", max = n:float "max" })
+      from, to = n:float "min", n:float "max"
+    elseif kit.is_float(x) and (not low or kit.is_known(low))
+      and (not high or kit.is_known(high)) then
+      from, to = low and n:scalar(2), high and n:scalar(3)
+    end
+    if from or to then
+      if from == 0 and to == 6 then return F.Relu6(x) end
+      return F.Clamp(x, { min = from, max = to })
     end
     if low then x = F.Maximum { x, low } end
     if high then x = F.Minimum { x, high } end

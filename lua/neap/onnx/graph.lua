@@ -4,7 +4,7 @@
 --
 -- A value is {x = tensor or blob, elem = ONNX's element type, name =} or {list = values} for a
 -- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
--- parameter of the net.
+-- parameter of the net. `seen`: they are what a net has seen, its state.
 -- @module neap.onnx.graph
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
@@ -43,7 +43,8 @@ graph.known = known
 -- net's own, whose numbers `self.weights` has by name.
 function State:operand(v)
   if v.blob then return v.blob end
-  local small = kit.is_known(v.x) and not v.parameter and v.x:n_element() <= MOST_WRITTEN
+  local is_own = v.parameter or v.seen
+  local small = kit.is_known(v.x) and not is_own and v.x:n_element() <= MOST_WRITTEN
   if small or not kit.is_known(v.x) then return v.x end
   v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter)
   return v.blob
@@ -51,7 +52,7 @@ end
 
 --- Raises: input i of the node must be known before the net is built, and depends on inputs of the
 -- graph. An importer that has their values may bind them and begin anew.
-function State:need(node, i, v)
+function State:need(node, i, v, why)
   local names, seen = {}, {}
   local function walk(value)
     if seen[value] then return end
@@ -63,8 +64,9 @@ function State:need(node, i, v)
   walk(v)
   table.sort(names)
   error(setmetatable({ needs = names, message = ("%s: its input %d must be known when the net is \z
-    built, and depends on %s: bind that to a value, { constants = { [\"%s\"] = tensor } }"):format(
-      node:place(), i, table.concat(names, ", "), names[1] or "") }, graph.Need))
+    built, and depends on %s: bind that to a value, \z
+    { constants = { [\"%s\"] = tensor } }%s"):format(node:place(), i,
+      table.concat(names, ", "), names[1] or "", why and "; else: " .. why or "") }, graph.Need))
 end
 graph.Need = { __tostring = function(e) return e.message end, __name = "neap.onnx.need" }
 
@@ -125,6 +127,10 @@ local function build(node, f)
   for i = 1, ops.n_needed(node.row.domain, node.row.op) do
     if not node.inputs[i] then node:fail("input %d is missing", i) end
   end
+  for _, i in ipairs(node.row.domain == "" and ops.statistics[node.row.op] or {}) do
+    local v = node.inputs[i]
+    if v then v.parameter, v.seen = false, true end
+  end
   local args, n = {}, math.min(n_named(f), #node.row.inputs)
   for i = 1, n do args[i] = node:x(i) end
   return table.pack(f(node, table.unpack(args, 1, n)))
@@ -162,7 +168,10 @@ function State:run_node(row, env)
     for i, name in ipairs(row.outputs) do
       if name ~= "" then
         if results[i] == nil then node:fail("output %d is not computed", i) end
-        define(env, name, value_of(results[i], node, name), node)
+        local v = value_of(results[i], node, name)
+        v.made_by = v.made_by or node
+        if self.net == self.root and op.is_blob(v.x) then table.insert(self.made, v) end
+        define(env, name, v, node)
       end
     end
   end, function(e) return located(node, e) end)
@@ -173,7 +182,7 @@ end
 function State:run_function(f, node)
   if self.depth >= 64 then node:fail "functions call each other without end" end
   local inner = setmetatable({ opsets = next(f.opsets) and f.opsets or self.opsets,
-    depth = self.depth + 1, attrs = {} }, { __index = self })
+    depth = self.depth + 1, attrs = {}, readers = {}, absorbed = {} }, { __index = self })
   for name, attr in pairs(f.defaults) do inner.attrs[name] = attr end
   for name, attr in pairs(node.row.attrs) do
     if attr.kind == "ref" then attr = self.attrs and self.attrs[attr.value] end
@@ -240,9 +249,24 @@ local function in_order(nodes)
   return out
 end
 
+--- By name, the nodes of a graph that read it, in a list; false for one that leaves the graph.
+local function readers_of(g)
+  local readers = {}
+  for _, row in ipairs(g.nodes) do
+    each_read(row, function(name)
+      local list = readers[name] or {}
+      list[#list + 1], readers[name] = row, list
+    end)
+  end
+  for _, output in ipairs(g.outputs) do readers[output.name] = false end
+  return readers
+end
+
 --- The nodes of a graph in order; a subgraph sees the values around it.
 -- @return environment with all its values
 function State:run_graph(g, env)
+  local readers, absorbed = rawget(self, "readers"), rawget(self, "absorbed")
+  self.readers, self.absorbed = readers_of(g), {}
   for _, t in ipairs(g.initializers) do
     if rawget(env, t.name) == nil then
       rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, true)
@@ -250,6 +274,7 @@ function State:run_graph(g, env)
     end
   end
   for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
+  self.readers, self.absorbed = readers, absorbed
   return env
 end
 
@@ -301,10 +326,10 @@ end
 
 --- Runs a model's graph on values by name of its inputs. `declare(net, name, tensor, parameter)`
 -- gives the blob of a weight, which is the outermost net's, wherever it is read.
--- @return list of the outputs' values
+-- @return list of the outputs' values, and one of what the nodes have made in the net
 function graph.run(model, net, inputs, declare)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
-    depth = 0, declare = declare }, State)
+    depth = 0, declare = declare, made = {} }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
   local env = {}
   for name, v in pairs(inputs) do env[name] = v end
@@ -315,7 +340,7 @@ function graph.run(model, net, inputs, declare)
       kit.fail("output \"%s\" is made by no node", output.name)
     end
     return v
-  end)
+  end), state.made
 end
 
 return graph

@@ -133,20 +133,56 @@ local function declare_in(weights)
   end
 end
 
---- Gives the outputs their names.
-local function name_outputs(net, model, values)
-  local names = {}
+--- The names that blobs of the net get: what the file calls them, outputs first. `made` are the
+-- values of its nodes.
+local function names_of(net, values, made)
+  local names, taken = {}, {}
+  local function name(v, wanted)
+    local blob = v.blob or v.x
+    local row = op.is_blob(blob) and net:_blob(blob.name)
+    if not row or row.role ~= "activation" or names[blob.name] or taken[wanted] then return end
+    local old = net:_blob(wanted)
+    if old and old.role ~= "activation" then return end
+    names[blob.name], taken[wanted] = wanted, true
+  end
+  for _, v in ipairs(values) do name(v, graph.clean(v.name)) end
+  for _, v in ipairs(made) do name(v, graph.clean(v.name)) end
+  -- A name that another blob has goes with that one's.
+  for _, row in ipairs(net:_blobs()) do
+    if taken[row.name] and not names[row.name] then
+      local free = net:fresh_name(row.name)
+      while taken[free] do free = free .. "_" end
+      names[row.name], taken[free] = free, true
+    end
+  end
+  for old, new in pairs(names) do
+    if old == new then names[old] = nil end
+  end
+  return names
+end
+
+--- The net with the file's names, and those of its outputs. An output that is none of an op, or is
+-- another one already, is copied.
+local function name_all(net, model, values, made)
+  local outputs, seen = {}, {}
   for i, output in ipairs(model.graph.outputs) do
-    local v, name = values[i], graph.clean(output.name)
+    local v = values[i]
     if not v.x then kit.fail("output \"%s\" is no tensor", output.name) end
     local blob = v.blob or op.is_blob(v.x) and v.x or net:const(v.x)
-    if net:_blob(name) then name = net:fresh_name(name) end
-    local row = net:_blob(blob.name)
-    net:op(row.role == "activation" and "Alias" or "Copy", { blob }, { name })
-    names[i] = name
+    local role = net:_blob(blob.name).role
+    if role ~= "activation" or seen[blob.name] then
+      local name = graph.clean(output.name)
+      if net:_blob(name) then name = net:fresh_name(name) end
+      blob = net:op(role == "activation" and "Alias" or "Copy", { blob }, { name })
+    end
+    seen[blob.name] = true
+    outputs[i] = { x = blob, name = output.name }
   end
+  local renames, names = names_of(net, outputs, made), {}
+  for i, v in ipairs(outputs) do names[i] = renames[v.x.name] or v.x.name end
+  if next(renames) then net = net:rename(renames) end
   net:outputs(names)
-  return names
+  return net, names
 end
 
 --- The model's net: {net =, weights = {name = tensor}, notes =, elems = of the outputs}. Raises
@@ -164,8 +200,9 @@ function onnx.build(model, o, declare)
     input_names[input.name] = blob.name
     values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
-  local results = graph.run(model, net, values, declare or declare_in(weights))
-  local names = name_outputs(net, model, results)
+  local results, made = graph.run(model, net, values, declare or declare_in(weights))
+  local names
+  net, names = name_all(net, model, results, made)
   return { net = net, weights = weights, notes = notes, outputs = names, given = given,
     input_names = input_names,
     elems = kit.map(results, function(v) return v.elem end) }

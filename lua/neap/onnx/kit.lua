@@ -42,6 +42,13 @@ function kit.product(list, from, to)
   return n
 end
 
+--- f of each argument behind it.
+function kit.unpack_map(f, ...)
+  local list = table.pack(...)
+  for i = 1, list.n do list[i] = list[i] and f(list[i]) end
+  return table.unpack(list, 1, list.n)
+end
+
 --- The list value, value, .. of n.
 function kit.fill(n, value)
   local out = {}
@@ -54,6 +61,11 @@ function kit.words(text)
   local out = {}
   for word in text:gmatch "%S+" do out[word] = word end
   return out
+end
+
+--- A tensor of one number.
+function kit.full(shape, value, dtype)
+  return (core.eager("Constant", {}, { shape = shape, value = value, dtype = dtype }))
 end
 
 --- 1 .. n as a list.

@@ -30,7 +30,49 @@ local function nll(n, x, labels, weight)
   return w and F.Div { sum, F.Sum(kit.expand(w, loss.shape), all) } or F.Mean(loss, all)
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+local function distance(name)
+  return function(n, x, target)
+    local d = n:node("Sub", { x, target })
+    d = name == "Abs" and n:node("Abs", { d }) or n:node("Mul", { d, d })
+    if n.attrs.reduction == "none" then return d end
+    local by = n.attrs.reduction == "mean" and "ReduceMean" or "ReduceSum"
+    return n:reduce(by, d, n:axes {}, false, by == "ReduceSum" and 13 or nil)
+  end
+end
+
+local function write(out)
+  out.MseLoss, out.L1Loss = distance "Mul", distance "Abs"
+  --- ONNX has the classes second.
+  function out.SoftmaxCrossEntropy(n, x, labels, weight)
+    local axis, rank = n:axis(n.attrs.axis), #n:dims(1)
+    if n.attrs.label_smoothing ~= 0 then n:lacks "label_smoothing" end
+    if rank < 2 then n:lacks "logits of one dimension" end
+    -- Shares of the classes in the place of one of them.
+    if #n:dims(2) == rank and kit.is_float { dtype = n:dtype(2) } then
+      if weight then n:lacks "weights of classes beside their shares" end
+      local y = n:node("Mul", { labels, n:node("LogSoftmax", { x }, { axis = axis }) })
+      y = n:node("Neg", { n:reduce("ReduceSum", y, { axis }, false, 13) })
+      local by = n.attrs.reduction
+      if by == "none" then return y end
+      local all = kit.map(kit.count(rank - 1), function(d) return d - 1 end)
+      return n:reduce(by == "mean" and "ReduceMean" or "ReduceSum", y, all, false,
+        by == "sum" and 13 or nil)
+    end
+    local perm = {}
+    for d = 0, rank - 1 do
+      if d ~= axis then perm[#perm + 1] = d end
+    end
+    table.insert(perm, 2, axis)
+    if axis ~= 1 then x = n:transpose(x, perm) end
+    return n:node("SoftmaxCrossEntropyLoss", { x, labels, weight },
+      { reduction = n.attrs.reduction, ignore_index = n.attrs.ignore_index })
+  end
+end
+
+return function(op, writers)
+  write(writers)
   function op.NegativeLogLikelihoodLoss(n, x, labels, weight) return nll(n, x, labels, weight) end
 
   function op.SoftmaxCrossEntropyLoss(n, x, labels, weight)

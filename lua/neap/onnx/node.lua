@@ -51,6 +51,17 @@ function Node:word(name, words, missing)
   return value
 end
 
+--- The shortest number that is the same f32 as the attribute: what was meant by 1e-05.
+function Node:float(name, missing)
+  local value = attribute(self, name, "float")
+  if value == nil then return missing end
+  for digits = 6, 8 do
+    local short = tonumber(("%%.%dg"):format(digits):format(value))
+    if short and string.pack("<f", short) == string.pack("<f", value) then return short + 0.0 end
+  end
+  return value
+end
+
 function Node:flag(name, missing) return self:int(name, missing and 1 or 0) ~= 0 end
 
 function Node:has(name) return self.row.attrs[name] ~= nil end
@@ -98,6 +109,25 @@ function Node:given(i) return self.inputs[i] ~= nil end
 
 --- ONNX's element type of input i.
 function Node:elem(i) return self.inputs[i] and self.inputs[i].elem end
+
+--- The node that alone reads the first output, where it is of the op `name`, and the value of its
+-- other operand, as far as that is known; nil where it is not so.
+function Node:sole_reader(name)
+  local output = self.row.outputs[1]
+  local list = self.state.readers and self.state.readers[output]
+  local reader = list and #list == 1 and list[1]
+  if not reader or reader.op ~= name or reader.domain ~= "" or #reader.inputs ~= 2 then
+    return nil
+  end
+  local other = reader.inputs[1] == output and reader.inputs[2] or reader.inputs[1]
+  return reader, self.env[other]
+end
+
+--- The node that made input i, where it is of the op `name`.
+function Node:maker(i, name)
+  local by = self.inputs[i] and self.inputs[i].made_by
+  return by and by.row.op == name and by.row.domain == "" and by or nil
+end
 
 --- Whether output i is read by anybody.
 function Node:wants(i) return (self.row.outputs[i] or "") ~= "" end

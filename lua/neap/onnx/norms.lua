@@ -43,7 +43,101 @@ local function covers(v, x, axes)
   return true
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- Weights that are left out: all of one number.
+local function filled(n, v, size, value)
+  return v or n:const(kit.full({ size }, value, n:dtype(1)))
+end
+
+--- What keeps the running statistics of a BatchNorm that trains: its RunningAverages' first inputs.
+local function running(n, k)
+  local name = n.row.outputs[k]
+  for _, row in ipairs(n.state:net():_ops()) do
+    if name and row.type == "RunningAverage" and row.inputs[2] == name then
+      return n.state:value_of(row.inputs[1])
+    end
+  end
+  n:lacks "it trains, and nothing keeps the statistics that it would infer with"
+end
+
+--- (N, C, ..) as (1, C, 1, ..) beside it.
+local function along_channels(n, v, rank)
+  local dims = kit.fill(rank - 1, 1)
+  dims[1] = v.dims[1]
+  return n:reshape(v, dims)
+end
+
+local function write(out)
+  function out.BatchNorm(n, x, gamma, beta, mean, var)
+    if n.attrs.training then mean, var = running(n, 2), running(n, 3) end
+    local y = n:node("BatchNormalization", { x, gamma, beta, mean, var },
+      { epsilon = n.attrs.eps + 0.0 })
+    if n.attrs.relu then y = n:node("Relu", { y }) end
+    return y
+  end
+  function out.LRN(n, x)
+    return n:node("LRN", { x }, { size = n.attrs.size, alpha = n.attrs.alpha + 0.0,
+      beta = n.attrs.beta + 0.0, bias = n.attrs.bias + 0.0 })
+  end
+  function out.InstanceNorm(n, x, gamma, beta)
+    local c = n:dims(1)[2]
+    return n:node("InstanceNormalization", { x, filled(n, gamma, c, 1), filled(n, beta, c, 0) },
+      { epsilon = n.attrs.eps + 0.0 })
+  end
+  function out.GroupNorm(n, x, gamma, beta)
+    local dims, groups = n:dims(1), n.attrs.groups
+    local c, eps = dims[2], n.attrs.eps + 0.0
+    if n:has(21) then
+      return n:node("GroupNormalization", { x, filled(n, gamma, c, 1), filled(n, beta, c, 0) },
+        { epsilon = eps, num_groups = groups })
+    end
+    -- Groups are channels of one long row.
+    local size = kit.product(n:static(table.move(dims, 2, #dims, 1, {}), "a plane's size"))
+    local one = n:reshape(x, { dims[1], groups, size // groups })
+    local ones = kit.full({ groups }, 1, n:dtype(1))
+    local y = n:node("InstanceNormalization", { one, n:const(ones),
+      n:const(kit.full({ groups }, 0, n:dtype(1))) }, { epsilon = eps })
+    y = n:reshape(y, dims)
+    if gamma then y = n:node("Mul", { y, along_channels(n, gamma, #dims) }) end
+    return beta and n:node("Add", { y, along_channels(n, beta, #dims) }) or y
+  end
+  --- The weights of what covers the dimensions from `axis` on.
+  local function ones(n, axis)
+    local dims = n:dims(1)
+    return n:const(kit.full(n:static(table.move(dims, axis + 1, #dims, 1, {}),
+      "what is normalised"), 1, n:dtype(1)))
+  end
+  function out.LayerNorm(n, x, gamma, beta)
+    local axis, eps = n:axis(n.attrs.axis), n.attrs.eps + 0.0
+    if n:has(17) then
+      return n:node("LayerNormalization", { x, gamma or ones(n, axis), beta },
+        { axis = axis, epsilon = eps })
+    end
+    local axes = n:axes(kit.count(#n:dims(1) - axis))
+    for i in ipairs(axes) do axes[i] = axis + i - 1 end
+    local d = n:node("Sub", { x, n:reduce("ReduceMean", x, axes, true) })
+    local var = n:reduce("ReduceMean", n:node("Mul", { d, d }), axes, true)
+    local y = n:node("Div", { d, n:node("Sqrt", { n:node("Add", { var, n:number(eps) }) }) })
+    if gamma then y = n:node("Mul", { y, gamma }) end
+    return beta and n:node("Add", { y, beta }) or y
+  end
+  function out.RmsNorm(n, x, gamma)
+    local axis, eps = n:axis(n.attrs.axis), n.attrs.eps + 0.0
+    if n:has(23) then
+      return n:node("RMSNormalization", { x, gamma or ones(n, axis) },
+        { axis = axis, epsilon = eps })
+    end
+    local axes = {}
+    for d = axis, #n:dims(1) - 1 do axes[#axes + 1] = d end
+    local square = n:reduce("ReduceMean", n:node("Mul", { x, x }), axes, true)
+    local y = n:node("Div", { x, n:node("Sqrt", { n:node("Add", { square, n:number(eps) }) }) })
+    return gamma and n:node("Mul", { y, gamma }) or y
+  end
+end
+
+return function(op, writers)
+  write(writers)
   --- Opset 14 on: training gives running statistics as outputs; before, `spatial` and a test mode.
   function op.BatchNormalization(n, x, scale, bias, mean, var)
     local eps, momentum = n:float("epsilon", 1e-5), n:float("momentum", 0.9)
@@ -96,7 +190,7 @@ return function(op)
     local wide = stash(n, x)
     if not n:wants(2) and not n:wants(3) and wide == x and covers(scale, x, axes)
       and covers(bias, x, axes) then
-      return F.LayerNorm({ x, scale, bias or false }, { axis = axes[1], eps = eps })
+      return F.LayerNorm({ x, scale, bias }, { axis = axes[1], eps = eps })
     end
     local y, mean, rstd = normalised(wide, axes, eps, true)
     y = F.Mul { kit.cast(y, x.dtype), scale }

@@ -1,7 +1,9 @@
---- The ops of ONNX that Neap has: by domain and name a builder f(node, operands ..) -> results. One
--- builder knows all versions of its op: node.version is that of the model's opset.
+--- The ops of ONNX that Neap has: by domain and name a builder f(node, operands ..) -> results. A
+-- builder knows all versions of its op: node.version is that of the model's opset. And beside it
+-- the way back: by the name of Neap's op a writer f(op, values ..) -> values, which adds nodes
+-- (neap.onnx.out), or the name of the ONNX op that is the same and has no attributes.
 -- @module neap.onnx.ops
-local ops = { by_domain = { [""] = {} } }
+local ops = { by_domain = { [""] = {} }, out = {} }
 
 --- The builder of an op, nil where there is none.
 function ops.find(domain, name)
@@ -11,7 +13,8 @@ end
 
 --- How many inputs must be there: one, but for these.
 local needs = {
-  [0] = "Constant SequenceEmpty SequenceConstruct Optional OptionalHasElement Loop Scan",
+  [0] = "Constant RandomUniform RandomNormal SequenceEmpty SequenceConstruct Optional \z
+    OptionalHasElement Loop Scan",
   [2] = "Add Sub Mul Div Pow Mod And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual \z
     BitwiseAnd BitwiseOr BitwiseXor BitShift CastLike MatMul Gemm Conv ConvTranspose PRelu Gather \z
     GatherElements GatherND Expand CumSum CumProd GridSample AffineGrid QuantizeLinear \z
@@ -30,11 +33,14 @@ end
 --- How many of its inputs, from the first on, a node of this op has.
 function ops.n_needed(domain, name) return domain == "" and n_needed[name] or 1 end
 
+--- Inputs that hold what a net has seen: no gradient reaches them.
+ops.statistics = { BatchNormalization = { 4, 5 } }
+
 for _, family in ipairs {
   "elementwise", "reductions", "shapes", "norms", "products", "vision", "quantised", "recurrent",
-  "control", "losses", "signal",
+  "control", "losses", "signal", "draws",
 } do
-  require("neap.onnx." .. family)(ops.by_domain[""], ops.by_domain)
+  require("neap.onnx." .. family)(ops.by_domain[""], ops.out)
 end
 
 return ops

@@ -1,5 +1,6 @@
 --- ONNX's products of matrices and what is made of them: Gemm, Einsum, attention.
 -- @module neap.onnx.products
+local core = require "neap.core"
 local kit = require "neap.onnx.kit"
 local F = kit.F
 
@@ -18,6 +19,23 @@ local function mat_mul(a, b)
   if left then gone[#gone + 1] = #y.shape - 1 end
   if right then gone[#gone + 1] = #y.shape end
   return #gone > 0 and F.Squeeze(y, { axes = gone }) or y
+end
+
+--- The product with a turned matrix, and perhaps the bias that is added to it, as a linear layer;
+-- nil where it is none.
+local function linear(n, x)
+  local turned = n:maker(2, "Transpose")
+  local w = turned and turned.inputs[1]
+  if n.folds or not w or not w.x or #w.x.shape ~= 2 or #x.shape < 2 or not kit.is_float(x)
+    or table.concat(turned:ints("perm", { 1, 0 })) ~= "10" then
+    return nil
+  end
+  local reader, bias = n:sole_reader "Add"
+  local fits = bias and bias.x and kit.is_known(bias.x) and #bias.x.shape == 1
+    and bias.x.shape[1] == w.x.shape[1]
+  local b = fits and n.state:operand(bias) or nil
+  if b then n.state.absorbed[reader] = reader.inputs[1] == n.row.outputs[1] and 1 or 2 end
+  return F.FC { x, n.state:operand(w), b }
 end
 
 -- ---- attention ----------------------------------------------------------------------------------
@@ -78,7 +96,29 @@ local function softmax(n, scores)
   return kit.cast(F.Where { nothing, kit.number(0, x.dtype), y }, scores.dtype)
 end
 
+--- Attention as one op, where the node asks for nothing that Neap's op has not; else nil.
+local function plain_attention(n, q, k, v, mask, past, lengths)
+  local three = #q.shape == 3
+  local heads, kv_heads = n:int("q_num_heads", 0), n:int("kv_num_heads", 0)
+  if n.folds or past or lengths or n:wants(2) or n:wants(3) or n:wants(4)
+    or n:float("softcap", 0) ~= 0 or n:int("softmax_precision", 0) ~= 0
+    or q.dtype ~= "f32" or #k.shape ~= #q.shape or #v.shape ~= #q.shape then
+    return nil
+  end
+  if three and (heads < 1 or kv_heads < 1 or q.shape[3] // heads * kv_heads ~= k.shape[3]) then
+    return nil
+  end
+  -- A mask that is too short hides the rest.
+  if mask and (mask.shape[#mask.shape] ~= k.shape[three and 2 or 3] or #mask.shape < 2) then
+    return nil
+  end
+  return F.Attention({ q, k, v, mask }, { causal = n:flag "is_causal",
+    scale = n:float "scale", heads = three and heads or 0 })
+end
+
 local function attention(n, q, k, v, mask, past_k, past_v, lengths)
+  local plain = plain_attention(n, q, k, v, mask, past_k or past_v, lengths)
+  if plain then return plain end
   local flat = #q.shape == 3
   q, k = in_heads(n, q, n:int "q_num_heads"), in_heads(n, k, n:int "kv_num_heads")
   v = in_heads(n, v, n:int "kv_num_heads")
@@ -159,14 +199,113 @@ local function rotary(n, x, cos, sin, positions)
   return flat and kit.reshape(y, { b, s, heads * d }) or kit.permute(y, { 1, 3, 2, 4 })
 end
 
-return function(op)
-  function op.MatMul(_, a, b) return mat_mul(a, b) end
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- The last two dimensions of v, changed for each other.
+local function turned(n, v, rank)
+  local perm = {}
+  for d = 1, rank do perm[d] = d - 1 end
+  perm[rank], perm[rank - 1] = rank - 2, rank - 1
+  return n:transpose(v, perm)
+end
+
+--- Attention in parts, for opsets that have no such op.
+local function attention_parts(n, q, k, v, mask, o)
+  local function heads_of(x, dims, count)
+    if #dims == 4 then return x end
+    local d = dims[3] // count
+    return n:transpose(n:reshape(x, { dims[1], dims[2], count, d }), { 0, 2, 1, 3 })
+  end
+  if o.heads ~= o.kv_heads then n:lacks "fewer heads of keys than of queries, before opset 23" end
+  q, k, v = heads_of(q, o.q, o.heads), heads_of(k, o.k, o.kv_heads), heads_of(v, o.v, o.kv_heads)
+  local scores = n:node("MatMul", { q, turned(n, k, 4) })
+  scores = n:node("Mul", { scores, n:number(o.scale, o.dtype) })
+  if o.causal then
+    local t = n:static({ o.q[#o.q - 1], o.k[#o.k - 1] }, "a sequence's length")
+    local hides = kit.full({ t[1], t[2] }, 0, o.dtype)
+    hides = core.eager("Where", { core.eager("Triu", { kit.full({ t[1], t[2] }, 1, o.dtype) },
+      { diagonal = 1 }):to "bool", core.tensor(-math.huge, o.dtype), hides }, {})
+    scores = n:node("Add", { scores, n:const(hides) })
+  end
+  if mask then
+    if mask.dtype == "bool" then
+      mask = n:node("Where", { mask, n:number(0, o.dtype), n:number(-math.huge, o.dtype) })
+    end
+    scores = n:node("Add", { scores, mask })
+  end
+  local y = n:node("MatMul", { n:node("Softmax", { scores }, { axis = -1 }), v })
+  if #o.q == 4 then return y end
+  return n:reshape(n:transpose(y, { 0, 2, 1, 3 }), n:result().dims)
+end
+
+local function write_attention(n, q, k, v, mask, o)
+  if o.scale == 0 then
+    local d = #o.q == 4 and o.q[4] or o.q[3] // o.heads
+    o.scale = 1 / math.sqrt(n:static({ d }, "a head's size")[1])
+  end
+  if not n:has(23) then return attention_parts(n, q, k, v, mask, o) end
+  local flat = #o.q == 3
+  return n:node("Attention", { q, k, v, mask }, { is_causal = o.causal, scale = o.scale + 0.0,
+    q_num_heads = flat and o.heads or nil, kv_num_heads = flat and o.kv_heads or nil })
+end
+
+local function write(out)
+  out.Det = "Det"
+  function out.MatMul(n, a, b)
+    if n.attrs.trans_a then a = turned(n, a, #n:dims(1)) end
+    if n.attrs.trans_b then b = turned(n, b, #n:dims(2)) end
+    return n:node("MatMul", { a, b })
+  end
+
+  --- Rows of two dimensions are a Gemm; of more a product with the turned weight. The builders know
+  -- both as FC again.
+  function out.FC(n, x, w, b)
+    local dims, first = n:dims(1), n:axis(n.attrs.axis)
+    local rank = #dims
+    if first == rank - 1 and rank > 2 then
+      local y = n:node("MatMul", { x, n:transpose(w, { 1, 0 }) })
+      return b and n:node("Add", { y, b }) or y
+    end
+    local rows = first == rank - 1 and rank == 2
+    if not rows then x = n:node("Flatten", { x }, { axis = first }) end
+    local y = n:node("Gemm", { x, w, b }, { transB = 1 })
+    return #n:result().dims == 2 and y or n:reshape(y, n:result().dims)
+  end
+
+  function out.Attention(n, q, k, v, mask)
+    local o = { q = n:dims(1), k = n:dims(2), v = n:dims(3), heads = n.attrs.heads,
+      causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1) }
+    if #o.q == 4 then
+      o.heads, o.kv_heads = o.q[2], o.k[2]
+    else
+      o.kv_heads = o.k[3] // (o.q[3] // o.heads)
+    end
+    return write_attention(n, q, k, v, mask, o)
+  end
+  function out.PackedAttention(n, qkv, mask)
+    local dims, heads = n:dims(1), n.attrs.heads
+    local each = dims[3] // 3
+    local q, k, v = n:node("Split", { qkv, n:const { each, each, each } }, { axis = 2 }, 3)
+    local one = { dims[1], dims[2], each }
+    return write_attention(n, q, k, v, mask, { q = one, k = one, v = one, heads = heads,
+      kv_heads = heads, causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1) })
+  end
+end
+
+return function(op, writers)
+  write(writers)
+  function op.MatMul(n, a, b) return linear(n, a) or mat_mul(a, b) end
 
   function op.Gemm(n, a, b, c)
     local y = function(x) return kit.is_float(x) and x or kit.cast(x, "f64") end
     local wide, out = kit.is_float(a), a.dtype
     local ins = { y(a), y(b), c and y(c) or nil }
     local alpha, beta = n:float("alpha", 1), n:float("beta", 1)
+    local is_bias = not c or #c.shape == 1 and c.shape[1] == (n:flag "transB" and b.shape[1] or nil)
+    if wide and not n.folds and alpha == 1 and beta == 1 and is_bias and n:flag "transB"
+      and not n:flag "transA" then
+      return F.FC { a, b, c }
+    end
     local result = F.Gemm(ins, { alpha = alpha, beta = beta, trans_a = n:flag "transA",
       trans_b = n:flag "transB" })
     return wide and result or kit.cast(result, out)

@@ -110,6 +110,16 @@ local function clipped(n)
   return function(x) return clip and F.Clamp(x, { min = -clip, max = clip }) or x end
 end
 
+--- Whether the node asks for nothing that Neap's op of the whole layer has not.
+local function is_plain(n, o)
+  if n:float("clip", 0) ~= 0 or n:flag "input_forget" then return false end
+  for i, name in ipairs(n:texts("activations", {})) do
+    local own = o.activations[(i - 1) % #o.activations + 1]
+    if name:lower() ~= own:lower() then return false end
+  end
+  return true
+end
+
 --- The layer: `make(d, w, r, bias of the inputs, bias of the states, peepholes, activations)` gives
 -- a direction's step, `n_gate` blocks of rows, `n_state` states.
 local function layer(n, x, w, r, b, lengths, states, p, o)
@@ -130,17 +140,30 @@ local function layer(n, x, w, r, b, lengths, states, p, o)
       init[i] = first_state(n, direction(state, d), x, width)
     end
     local bias = direction(b, d)
-    local rows = o.n_gate * width
-    local b_in = bias and kit.part(bias, 1, 1, rows)
-    local b_state = bias and kit.part(bias, 1, rows + 1, rows)
-    local input = back and reversed(x, lengths) or x
-    -- The products with the inputs don't wait for the states.
-    local of_x = F.FC { input, direction(w, d), b_in or false }
-    local step = o.step(n, direction(r, d), b_state, direction(p, d), width,
-      table.move(functions, (d - 1) * #o.activations + 1, d * #o.activations, 1, {}))
-    local y, after = recur(of_x, init, lengths, step)
-    all[d] = kit.unsqueeze(back and reversed(y, lengths) or y, { 2 })
-    for i, state in ipairs(after) do last[i][d] = kit.unsqueeze(state, { 1 }) end
+    if o.op and not n.folds and not p and is_plain(n, o) then
+      -- One op with the sum of both biases.
+      local half = bias and bias.shape[1] // 2
+      local sum = bias and F.Add { kit.part(bias, 1, 1, half), kit.part(bias, 1, half + 1, half) }
+      local ins = { x, direction(w, d), direction(r, d), sum or false, init[1], init[2], lengths }
+      local results = table.pack(F[o.op](ins, { order = o.order, reverse = back }, 1 + o.n_state))
+      all[d] = kit.unsqueeze(results[1], { 2 })
+      for i = 1, o.n_state do last[i][d] = kit.unsqueeze(results[i + 1], { 1 }) end
+      goto next_direction
+    end
+    do
+      local rows = o.n_gate * width
+      local b_in = bias and kit.part(bias, 1, 1, rows)
+      local b_state = bias and kit.part(bias, 1, rows + 1, rows)
+      local input = back and reversed(x, lengths) or x
+      -- The products with the inputs don't wait for the states.
+      local of_x = F.FC { input, direction(w, d), b_in or false }
+      local step = o.step(n, direction(r, d), b_state, direction(p, d), width,
+        table.move(functions, (d - 1) * #o.activations + 1, d * #o.activations, 1, {}))
+      local y, after = recur(of_x, init, lengths, step)
+      all[d] = kit.unsqueeze(back and reversed(y, lengths) or y, { 2 })
+      for i, state in ipairs(after) do last[i][d] = kit.unsqueeze(state, { 1 }) end
+    end
+    ::next_direction::
   end
   local y = kit.concat(all, 2)
   if batch_first then y = kit.permute(y, { 3, 1, 2, 4 }) end
@@ -187,7 +210,8 @@ local gru = { n_gate = 3, n_state = 1, activations = { "Sigmoid", "Tanh" },
   end }
 
 --- Gates in ONNX's order: input, output, forget, cell. Peepholes: input, output, forget.
-local lstm = { n_gate = 4, n_state = 2, activations = { "Sigmoid", "Tanh", "Tanh" },
+local lstm = { op = "LSTM", order = "iofg", n_gate = 4, n_state = 2,
+  activations = { "Sigmoid", "Tanh", "Tanh" },
   step = function(n, r, b_state, p, width, f)
     local clip, coupled = clipped(n), n:flag "input_forget"
     local function peep(x, i, c)
@@ -204,7 +228,50 @@ local lstm = { n_gate = 4, n_state = 2, activations = { "Sigmoid", "Tanh", "Tanh
     end
   end }
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- The gates of Neap's orders in ONNX's, input, output, forget, cell: rows that are known.
+local gates_of = { ifgo = { 1, 4, 2, 3 }, iofg = { 1, 2, 3, 4 }, ifog = { 1, 3, 2, 4 } }
+
+local function in_order(n, v, order)
+  local h, parts = v.dims[1] // 4, {}
+  if order == "iofg" then return v end
+  if v.tensor then
+    for i, g in ipairs(gates_of[order]) do parts[i] = kit.part(v.tensor, 1, (g - 1) * h + 1, h) end
+    return n:const(kit.concat(parts, 1))
+  end
+  for i, g in ipairs(gates_of[order]) do
+    parts[i] = n:node("Slice", { v, n:const { (g - 1) * h }, n:const { g * h }, n:const { 0 } })
+  end
+  return n:node("Concat", parts, { axis = 0 })
+end
+
+local function write(out)
+  function out.LSTM(n, x, w, r, b, h0, c0, lengths)
+    local order, h = n.attrs.order, n:dims(3)[2]
+    --- One direction's part, for a file in which a direction is the first dimension.
+    local function first(v)
+      if v.tensor then return n:const(kit.unsqueeze(v.tensor, { 1 })) end
+      return n:node("Unsqueeze", { v, n:const { 0 } })
+    end
+    local bias
+    if b then
+      local of_x, zero = in_order(n, b, order), kit.full(b.dims, 0, n:dtype(4))
+      bias = first(of_x.tensor and n:const(kit.concat({ of_x.tensor, zero }, 1))
+        or n:node("Concat", { of_x, n:const(zero) }, { axis = 0 }))
+    end
+    local function state(v) return v and n:node("Unsqueeze", { v, n:const { 0 } }) end
+    if lengths and n:dtype(7) ~= "i32" then lengths = n:cast(lengths, "i32") end
+    local y, last, cell = n:node("LSTM", { x, first(in_order(n, w, order)),
+      first(in_order(n, r, order)), bias, lengths, state(h0), state(c0) },
+      { hidden_size = h, direction = n.attrs.reverse and "reverse" or nil }, 3)
+    local function without(v, axis) return n:node("Squeeze", { v, n:const { axis } }) end
+    return without(y, 1), without(last, 0), without(cell, 0)
+  end
+end
+
+return function(op, writers)
+  write(writers)
   function op.RNN(n, x, w, r, b, lengths, h)
     return layer(n, x, w, r, b, lengths, { h }, nil, rnn)
   end

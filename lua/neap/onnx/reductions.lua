@@ -94,7 +94,109 @@ local function running(name)
   end
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- A reduction in the result's dtype; its axes are an input from `version` on.
+local function reduces(name, version)
+  return function(n, x)
+    local rank, axes = #n:dims(1), n:axes(n.attrs.axes)
+    local dtype = n:result().dtype
+    if n:dtype(1) ~= dtype then x = n:cast(x, dtype) end
+    if rank == 0 then return n:node("Identity", { x }) end
+    return n:reduce(name, x, axes, n.attrs.keepdim, version)
+  end
+end
+
+--- f(x, axis) along the op's axis; a scalar gets a dimension, which goes again.
+local function along_axis(f)
+  return function(n, x)
+    if #n:dims(1) > 0 then return f(n, x, n:axis(n.attrs.axis)) end
+    return kit.unpack_map(function(y) return n:reshape(y, {}) end, f(n, n:reshape(x, { 1 }), 0))
+  end
+end
+
+local function one_axis(name)
+  return along_axis(function(n, x, axis) return n:node(name, { x }, { axis = axis }) end)
+end
+
+--- f(x, axis, size) along the op's axis, or over all elements in a row, which an op does that is
+-- given no axis: its result says which.
+local function axis_or_all(f)
+  return function(n, x)
+    local dims, want = n:dims(1), n:result().dims
+    local axis = #dims > 0 and n:axis(n.attrs.axis) or 0
+    local left = n.attrs.keepdim and #dims or #dims - 1
+    local same = #dims > 0 and #want == left
+    for d, size in ipairs(want) do
+      local of = n.attrs.keepdim and d or d <= axis and d or d + 1
+      if n.attrs.keepdim and d == axis + 1 then of = nil end
+      local before = of and dims[of]
+      local a, b = before, size
+      if type(a) == "table" and type(b) == "table" then a, b = a.times, b.times end
+      same = same and (of == nil or a == b)
+    end
+    if same then return f(n, x, axis, dims[axis + 1]) end
+    local all = kit.product(n:static(dims, "how many there are"))
+    return kit.unpack_map(function(y) return n:reshape(y, want) end,
+      f(n, n:reshape(x, { all }), 0, all))
+  end
+end
+
+local function extreme_at(name)
+  return axis_or_all(function(n, x, axis)
+    local y = n:node(name, { x }, { axis = axis, keepdims = n.attrs.keepdim })
+    return n:as_result(y, "i64")
+  end)
+end
+
+local function runs(name, version)
+  return along_axis(function(n, x, axis)
+    if version then n:needs(version) end
+    return n:node(name, { x, n:const(kit.number(axis, "i64")) },
+      { exclusive = n.attrs.exclusive, reverse = n.attrs.reverse })
+  end)
+end
+
+--- The k largest or smallest, or all in order: values, indices.
+local function top(n, x, axis, k, largest, sorted)
+  return n:node("TopK", { x, n:const { k } }, { axis = axis, largest = largest, sorted = sorted },
+    2)
+end
+
+local function write(out)
+  out.Sum, out.Mean = reduces("ReduceSum", 13), reduces "ReduceMean"
+  out.Prod, out.Max, out.Min = reduces "ReduceProd", reduces "ReduceMax", reduces "ReduceMin"
+  out.Softmax, out.LogSoftmax = one_axis "Softmax", one_axis "LogSoftmax"
+  out.ArgMax, out.ArgMin = extreme_at "ArgMax", extreme_at "ArgMin"
+  out.CumSum, out.CumProd = runs "CumSum", runs("CumProd", 26)
+  out.TopK = along_axis(function(n, x, axis)
+    local values, at = top(n, x, axis, n.attrs.k, n.attrs.largest, n.attrs.sorted)
+    return values, n.results[2] and n:as_result(at, "i64", 2)
+  end)
+  local function sorted(n, x, axis)
+    local size = n:static({ n:dims(1)[axis + 1] or 1 }, "what is sorted")[1]
+    return top(n, x, axis, size, n.attrs.descending, true)
+  end
+  out.Sort = along_axis(function(n, x, axis)
+    local values, at = sorted(n, x, axis)
+    return values, n.results[2] and n:as_result(at, "i64", 2)
+  end)
+  out.ArgSort = along_axis(function(n, x, axis)
+    local _, at = sorted(n, x, axis)
+    return n:as_result(at, "i64")
+  end)
+  --- The last of the smaller half.
+  out.Median = axis_or_all(function(n, x, axis, size)
+    local k = (n:static({ size }, "what is sorted")[1] + 1) // 2
+    local values, at = top(n, x, axis, k, false, true)
+    local last = n.attrs.keepdim and n:const { k - 1 } or n:const(kit.number(k - 1, "i64"))
+    local function pick(v) return n:node("Gather", { v, last }, { axis = axis }) end
+    return pick(values), n.results[2] and n:as_result(pick(at), "i64", 2)
+  end)
+end
+
+return function(op, writers)
+  write(writers)
   op.ReduceSum, op.ReduceProd = by "Sum", by "Prod"
   op.ReduceMean, op.ReduceL2 = in_floats "Mean", in_floats "L2Norm"
   op.ReduceL1, op.ReduceSumSquare = in_floats "L1Norm", in_floats "SumSquare"

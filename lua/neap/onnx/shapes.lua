@@ -116,6 +116,9 @@ local function slice(n, x)
     end
     attrs.axes[at] = d
   end
+  local some = false
+  for _, step in ipairs(attrs.steps) do some = some or step ~= 1 end
+  attrs.steps = some and attrs.steps or nil
   return #attrs.axes > 0 and F.Slice(x, attrs) or x
 end
 
@@ -154,7 +157,272 @@ local function constant(n)
   n:fail "a constant without a value that Neap reads"
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- A range as ONNX counts it: start, and the end that is not included.
+local function written_range(first, last, step)
+  local start = first > 0 and first - 1 or first
+  if step > 0 then
+    if last >= 0 then return start, last end
+    return start, last == -1 and math.maxinteger or last + 1
+  end
+  if last > 1 then return start, last - 2 end
+  if last >= 0 then return start, math.mininteger end
+  return start, last - 1
+end
+
+local function write_slice(n, x, starts, ends, axes, steps)
+  return n:node("Slice", { x, n:const(starts), n:const(ends), n:const(axes), n:const(steps) })
+end
+
+--- Positions first to last (from 0, included) of an axis.
+local function positions(n, x, axis, first, last)
+  return write_slice(n, x, { first }, { last + 1 }, { axis }, { 1 })
+end
+
+--- v in the place of a range of x, dimension by dimension.
+local function with_part(n, x, v, dims, ranges, at)
+  local r = ranges[at]
+  if not r then return v end
+  local parts = {}
+  if r.first > 0 then parts[1] = positions(n, x, r.axis, 0, r.first - 1) end
+  local rest = at < #ranges and positions(n, x, r.axis, r.first, r.last) or nil
+  parts[#parts + 1] = with_part(n, rest, v, dims, ranges, at + 1)
+  if r.last < dims[r.axis + 1] - 1 then
+    parts[#parts + 1] = positions(n, x, r.axis, r.last + 1, dims[r.axis + 1] - 1)
+  end
+  return #parts == 1 and parts[1] or n:node("Concat", parts, { axis = r.axis })
+end
+
+local function to_result(n, x) return n:reshape(x, n:result().dims) end
+
+--- Indices as i64, which all of ONNX's ops take.
+local function as_indices(n, i, v) return n:dtype(i) == "i64" and v or n:cast(v, "i64") end
+
+local function scatters(name)
+  return function(n, x, indices, updates)
+    local reduction, attrs = n.attrs.reduction, {}
+    if name == "ScatterElements" then attrs.axis = n:axis(n.attrs.axis) end
+    if reduction == "min" or reduction == "max" then n:needs(18) end
+    if reduction ~= "none" then
+      n:needs(16)
+      attrs.reduction = reduction
+    end
+    if (n.attrs.batch_dims or 0) ~= 0 then n:lacks "batch_dims" end
+    return n:node(name, { x, as_indices(n, 2, indices), updates }, attrs)
+  end
+end
+
+local function triangle(upper)
+  return function(n, x)
+    n:needs(14)
+    return n:node("Trilu", { x, n:const(core.tensor(n.attrs.diagonal, "i64")) }, { upper = upper })
+  end
+end
+
+local function write(out)
+  out.Reshape = to_result
+  --- From the second dimension on, of two or more: else it is a Reshape.
+  function out.Flatten(n, x)
+    if n:axis(n.attrs.axis) == 1 and n.attrs.last == -1 and #n:dims(1) >= 2 then
+      return n:node("Flatten", { x }, { axis = 1 })
+    end
+    return to_result(n, x)
+  end
+  function out.Squeeze(n, x)
+    local axes = {}
+    if #n.attrs.axes > 0 then
+      axes = n:axes(n.attrs.axes)
+    else
+      for d, size in ipairs(n:dims(1)) do
+        if size == 1 then axes[#axes + 1] = d - 1 end
+      end
+    end
+    return n:node("Squeeze", { x, n:const(axes) })
+  end
+  function out.Unsqueeze(n, x)
+    return n:node("Unsqueeze", { x, n:const(n:axes(n.attrs.axes, #n:result().dims)) })
+  end
+  function out.Expand(n, x) return n:node("Expand", { x, n:shape(n:result().dims) }) end
+  --- Without axes they are in reverse.
+  function out.Permute(n, x)
+    local axes = n:axes(n.attrs.axes)
+    if #n.attrs.axes == 0 then table.sort(axes, function(a, b) return a > b end) end
+    return n:transpose(x, axes)
+  end
+  function out.Concat(n, ...) return n:node("Concat", { ... }, { axis = n:axis(n.attrs.axis) }) end
+  function out.Split(n, x)
+    local axis, sizes = n:axis(n.attrs.axis), {}
+    for k, result in ipairs(n.results) do
+      sizes[k] = result.dims and result.dims[axis + 1] or n.attrs.sizes[k]
+        or n:static({ n:dims(1)[axis + 1] }, "what is split")[1] // #n.results
+    end
+    n:static(sizes, "what is split")
+    return n:node("Split", { x, n:const(sizes) }, { axis = axis }, #sizes)
+  end
+  function out.Slice(n, x)
+    local a = n.attrs
+    local starts, ends, steps, axes = {}, {}, {}, {}
+    for i, first in ipairs(a.starts) do
+      axes[i] = n:axis(a.axes[i] or i)
+      steps[i] = a.steps[i] or 1
+      starts[i], ends[i] = written_range(first, a.ends[i], steps[i])
+    end
+    return write_slice(n, x, starts, ends, axes, steps)
+  end
+  function out.SetSlice(n, x, v)
+    local a, ranges, dims, want = n.attrs, {}, n:dims(1), {}
+    n:static(dims, "what is written over")
+    table.move(dims, 1, #dims, 1, want)
+    for i, first in ipairs(a.starts) do
+      local axis, last = n:axis(a.axes[i] or i), a.ends[i]
+      local size = dims[axis + 1]
+      if (a.steps[i] or 1) ~= 1 then n:lacks "steps other than 1" end
+      first, last = first < 0 and first + size or first - 1, last < 0 and last + size or last - 1
+      if last < first then return x end
+      if first > 0 or last < size - 1 then
+        ranges[#ranges + 1] = { axis = axis, first = first, last = last }
+      end
+      want[axis + 1] = last - first + 1
+    end
+    if table.concat(n:static(n:dims(2), "v")) ~= table.concat(want) then
+      v = n:node("Expand", { v, n:const(want) })
+    end
+    return with_part(n, x, v, dims, ranges, 1)
+  end
+  function out.Flip(n, x)
+    local axes = n:axes(n.attrs.axes)
+    if #axes == 0 then return x end
+    return write_slice(n, x, kit.fill(#axes, -1), kit.fill(#axes, math.mininteger), axes,
+      kit.fill(#axes, -1))
+  end
+  function out.Roll(n, x)
+    local dims, y = n:dims(1), x
+    local axes = n.attrs.axes
+    if #axes == 0 then
+      y = n:reshape(x, { kit.product(n:static(dims, "what goes around")) })
+    end
+    for i, shift in ipairs(n.attrs.shifts) do
+      local axis = #axes > 0 and n:axis(axes[i]) or 0
+      local size = #axes > 0 and n:static({ dims[axis + 1] }, "what goes around")[1]
+        or kit.product(dims)
+      local cut = size > 0 and shift % size or 0
+      if cut ~= 0 then
+        y = n:node("Concat", { positions(n, y, axis, size - cut, size - 1),
+          positions(n, y, axis, 0, size - cut - 1) }, { axis = axis })
+      end
+    end
+    return #axes > 0 and y or n:reshape(y, dims)
+  end
+  function out.Tile(n, x) return n:node("Tile", { x, n:const(n.attrs.repeats) }) end
+  out.Tril, out.Triu = triangle(0), triangle(1)
+  function out.Pad(n, x)
+    local rank, mode = #n:dims(1), n.attrs.mode
+    if rank == 0 then return x end
+    local given, axes = n.attrs.pads, n:axes(n.attrs.axes)
+    local pads, cuts = kit.fill(2 * rank, 0), false
+    for i, axis in ipairs(axes) do
+      pads[axis + 1], pads[axis + 1 + rank] = given[i], given[i + #axes]
+      cuts = cuts or given[i] < 0 or given[i + #axes] < 0
+    end
+    if cuts and mode ~= "constant" then n:lacks("a pad below 0 in mode %s", mode) end
+    if mode == "wrap" then n:needs(19) end
+    local value = n.attrs.value
+    if n:dtype(1) == "bool" then value = value ~= 0 end
+    return n:node("Pad", { x, n:const(pads), mode == "constant" and value ~= 0 and
+      n:number(value) }, { mode = mode })
+  end
+
+  function out.Gather(n, x, at)
+    return n:node("Gather", { x, as_indices(n, 2, at) }, { axis = n:axis(n.attrs.axis) })
+  end
+  function out.Embedding(n, at, weight)
+    return n:node("Gather", { weight, as_indices(n, 1, at) }, { axis = 0 })
+  end
+  function out.GatherElements(n, x, at)
+    local axis = n:axis(n.attrs.axis)
+    return n:node("GatherElements", { x, as_indices(n, 2, at) }, { axis = axis })
+  end
+  function out.GatherND(n, x, at)
+    at = as_indices(n, 2, at)
+    return n:node("GatherND", { x, at }, { batch_dims = n.attrs.batch_dims })
+  end
+  out.ScatterElements = scatters "ScatterElements"
+  function out.ScatterND(n, x, at, v)
+    at = as_indices(n, 2, at)
+    return scatters "ScatterND"(n, x, at, v)
+  end
+  --- Rows are added by ScatterND; another dimension is put in front, and back again.
+  function out.IndexAdd(n, x, at, v)
+    n:needs(16)
+    local rank, axis, more = #n:dims(1), n:axis(n.attrs.axis), #n:dims(2)
+    local perm, back, moved = { axis }, {}, {}
+    for d = 0, rank - 1 do
+      if d ~= axis then perm[#perm + 1] = d end
+    end
+    for i, d in ipairs(perm) do back[d + 1] = i - 1 end
+    for d = 0, more - 1 do moved[#moved + 1] = axis + d end
+    for d = 0, rank + more - 2 do
+      if d < axis or d >= axis + more then moved[#moved + 1] = d end
+    end
+    at = as_indices(n, 2, at)
+    local where = n:node("Unsqueeze", { at, n:const { -1 } })
+    if axis > 0 then x, v = n:transpose(x, perm), n:transpose(v, moved) end
+    local y = n:node("ScatterND", { x, where, v }, { reduction = "add" })
+    return axis > 0 and n:transpose(y, back) or y
+  end
+  function out.NonZero(n, x) return n:as_result(n:node("NonZero", { x }), "i64") end
+  function out.Compress(n, x, keep)
+    -- Along no axis the result has one dimension, whatever x has.
+    local all = #n:dims(1) ~= 1 and #n:result().dims == 1
+    return n:node("Compress", { x, keep }, { axis = not all and n:axis(n.attrs.axis) or nil })
+  end
+  function out.DepthToSpace(n, x)
+    if #n:dims(1) ~= 4 then n:lacks("images of %d dimensions", #n:dims(1)) end
+    return n:node("DepthToSpace", { x }, { blocksize = n.attrs.blocksize,
+      mode = n.attrs.mode:upper() })
+  end
+  function out.SpaceToDepth(n, x)
+    local b = n.attrs.blocksize
+    if #n:dims(1) ~= 4 then n:lacks("images of %d dimensions", #n:dims(1)) end
+    if n.attrs.mode == "dcr" then return n:node("SpaceToDepth", { x }, { blocksize = b }) end
+    local d = n:dims(1)
+    n:static({ d[3], d[4] }, "an image's size")
+    local y = n:reshape(x, { d[1], d[2], d[3] // b, b, d[4] // b, b })
+    return to_result(n, n:transpose(y, { 0, 1, 3, 5, 2, 4 }))
+  end
+  function out.ReverseSequence(n, x, lengths)
+    local time, batch = n:axis(n.attrs.time_axis), n:axis(n.attrs.batch_axis)
+    if time > 1 or batch > 1 then n:lacks "axes behind the second one" end
+    return n:node("ReverseSequence", { x, as_indices(n, 2, lengths) }, { time_axis = time,
+      batch_axis = batch })
+  end
+  --- Of x only its length counts.
+  function out.SequenceMask(n, _, lengths)
+    local t = n:static({ n:dims(1)[1] }, "the number of steps")[1]
+    local at = core.eager("Range", {}, { stop = t, dtype = n:dtype(2) })
+    return n:node("Less", { n:const(kit.reshape(at, { t, 1 })), lengths })
+  end
+
+  function out.Constant(n)
+    local dims, dtype = n:result().dims, n:result().dtype
+    local value = n.attrs.value
+    if dtype == "bool" then value = value ~= 0 end
+    local one = n:number(value, dtype)
+    if #dims == 0 then return n:node("Identity", { one }) end
+    return n:node("Expand", { one, n:shape(dims) })
+  end
+  function out.Literal(n)
+    return n:node("Identity", { n:const(core.eager("Literal", {}, n.attrs)) })
+  end
+  function out.Range(n)
+    n:static(n:result().dims, "how many there are")
+    return n:node("Identity", { n:const(core.eager("Range", {}, n.attrs)) })
+  end
+end
+
+return function(op, writers)
+  write(writers)
   op.Constant = constant
 
   -- ---- shapes -----------------------------------------------------------------------------------
@@ -179,6 +447,7 @@ return function(op)
   function op.Flatten(n, x)
     local axis = n:int("axis", 1)
     axis = axis < 0 and axis + #x.shape or axis
+    if axis == 1 and #x.shape >= 2 then return F.Flatten(x, { axis = 2 }) end
     return kit.reshape(x, { kit.product(x.shape, 1, axis), kit.product(x.shape, axis + 1) })
   end
   function op.Squeeze(n, x)

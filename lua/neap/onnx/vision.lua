@@ -62,7 +62,7 @@ local function spatial(shape) return table.move(shape, 3, #shape, 1, {}) end
 local function conv(n, x, w, b)
   local attrs = window(n, x, spatial(w.shape))
   attrs.groups = n:int("group", 1)
-  return F.Conv({ x, w, b or false }, attrs)
+  return F.Conv({ x, w, b }, attrs)
 end
 
 --- Where pads are found from the output's shape, SAME_UPPER alone puts the odd one behind.
@@ -139,11 +139,10 @@ local function max_unpool(n, x, indices)
     inferred[d] = (x.shape[d + 2] - 1) * attrs.stride[d] - attrs.pad[d] - attrs.pad[d + rank]
       + attrs.kernel[d]
   end
-  local plane = kit.number(kit.product(inferred), "i64")
-  local y = F.MaxUnpool({ x, F.Mod { indices, plane } }, { kernel = attrs.kernel,
-    stride = attrs.stride, pad = attrs.pad, output_shape = inferred })
+  local y = F.MaxUnpool({ x, indices }, { kernel = attrs.kernel, stride = attrs.stride,
+    pad = attrs.pad, output_shape = inferred })
   local want = n:list(3)
-  if not want then return y end
+  if not want or table.concat(want, ",", 3) == table.concat(inferred, ",") then return y end
   local pads, axes = kit.fill(2 * rank, 0), {}
   for d = 1, rank do
     axes[d], pads[rank + d] = d + 2, want[d + 2] - inferred[d]
@@ -482,7 +481,151 @@ local function col2im(n, x)
   return y
 end
 
-return function(op)
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- A number for each dimension: given so, or one for all, or `missing`.
+local function each(list, rank, missing)
+  if #list == rank then return list end
+  return kit.fill(rank, list[1] or missing)
+end
+
+--- Begins, then ends, of a list that may say both at once.
+local function both(pad, rank)
+  if #pad == 2 * rank then return pad end
+  pad = each(pad, rank, 0)
+  return table.move(pad, 1, rank, rank + 1, kit.copy(pad))
+end
+
+local function some(list, but)
+  for _, x in ipairs(list) do
+    if x ~= but then return true end
+  end
+  return false
+end
+
+--- The attributes of a convolution's window of a known size; or those of a pool, which goes on by
+-- its own size where no stride is said, and has dilation from a version on.
+local function window_attrs(n, kernel, dilates_from)
+  local rank = #n:dims(1) - 2
+  local a = n.attrs
+  local attrs = { kernel_shape = kernel or each(a.kernel, rank), pads = both(a.pad, rank) }
+  attrs.strides = #a.stride > 0 and each(a.stride, rank) or kernel and kit.fill(rank, 1)
+    or attrs.kernel_shape
+  if some(a.dilation, 1) then
+    if dilates_from then n:needs(dilates_from) end
+    attrs.dilations = each(a.dilation, rank, 1)
+  end
+  if a.ceil_mode then attrs.ceil_mode = 1 end
+  return attrs
+end
+
+--- Means of windows that overlap, dimension by dimension: a product with the windows' shares.
+local function shares(n, x)
+  local dims, want = n:dims(1), n:result().dims
+  local rank = #dims
+  for d = 3, rank do
+    local size, count = n:static({ dims[d] }, "an image's size")[1], want[d]
+    local t = {}
+    for p = 0, count - 1 do
+      local first, last = p * size // count, -(-(p + 1) * size // count)
+      for i = 0, size - 1 do
+        t[i * count + p + 1] = i >= first and i < last and 1 / (last - first) or 0
+      end
+    end
+    local perm = kit.map(kit.count(rank), function(k) return k - 1 end)
+    perm[d], perm[rank] = rank - 1, d - 1
+    if d < rank then x = n:transpose(x, perm) end
+    x = n:node("MatMul", { x, n:const(kit.reshape(core.tensor(t, n:dtype(1)), { size, count })) })
+    if d < rank then x = n:transpose(x, perm) end
+  end
+  return x
+end
+
+--- A pool to a size that divides the image's, as a pool with windows beside each other.
+local function adaptive(name, global, otherwise)
+  return function(n, x)
+    local dims, want = n:dims(1), n:result().dims
+    local kernel, whole = {}, true
+    for d = 3, #dims do
+      local size, count = n:static({ dims[d] }, "an image's size")[1], want[d]
+      if count == 0 or size % count ~= 0 then
+        if otherwise then return otherwise(n, x) end
+        n:lacks("%d pixels are no whole number of %d windows", size, count)
+      end
+      kernel[d - 2], whole = size // count, whole and count == 1
+    end
+    if whole then return n:node(global, { x }) end
+    return n:node(name, { x }, { kernel_shape = kernel, strides = kernel })
+  end
+end
+
+local function write(out)
+  function out.Conv(n, x, w, b)
+    local kernel = table.move(n:dims(2), 3, #n:dims(2), 1, {})
+    local attrs = window_attrs(n, kernel)
+    attrs.group = n.attrs.groups
+    return n:node("Conv", { x, w, b }, attrs)
+  end
+  --- What the output is longer than windows make it is output_padding.
+  function out.ConvTranspose(n, x, w, b)
+    local dims, want = n:dims(1), n:result().dims
+    local kernel = table.move(n:dims(2), 3, #n:dims(2), 1, {})
+    local attrs, rank, more = window_attrs(n, kernel), #dims - 2, {}
+    attrs.group = n.attrs.groups
+    for d = 1, rank do
+      local reach = (kernel[d] - 1) * (attrs.dilations and attrs.dilations[d] or 1) + 1
+      local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
+      more[d] = size[2] - (attrs.strides[d] * (size[1] - 1) + reach - attrs.pads[d]
+        - attrs.pads[d + rank])
+      -- What is shorter than windows make it is padded more.
+      if more[d] < 0 then attrs.pads[d + rank], more[d] = attrs.pads[d + rank] - more[d], 0 end
+      local most = math.max(attrs.strides[d], attrs.dilations and attrs.dilations[d] or 1)
+      if more[d] >= most then n:lacks("an output_padding of %d, at most %d", more[d], most - 1) end
+    end
+    if some(more, 0) then attrs.output_padding = more end
+    return n:node("ConvTranspose", { x, w, b }, attrs)
+  end
+
+  function out.MaxPool(n, x) return n:node("MaxPool", { x }, window_attrs(n)) end
+  function out.MaxPoolWithIndices(n, x)
+    local y, at = n:node("MaxPool", { x }, window_attrs(n), 2)
+    return y, n:as_result(at, "i64", 2)
+  end
+  function out.MaxUnpool(n, x, at)
+    if n:dtype(2) ~= "i64" then at = n:cast(at, "i64") end
+    local attrs = window_attrs(n)
+    if attrs.dilations then n:lacks "dilation" end
+    attrs.ceil_mode = nil
+    return n:node("MaxUnpool", { x, at, n:shape(n:result().dims) }, attrs)
+  end
+  function out.AveragePool(n, x)
+    local attrs = window_attrs(n, nil, 19)
+    attrs.count_include_pad = n.attrs.count_include_pad
+    return n:node("AveragePool", { x }, attrs)
+  end
+  --- The mean of windows, padding counted, times their size.
+  function out.SumPool(n, x)
+    local attrs = window_attrs(n, nil, 19)
+    if attrs.ceil_mode then n:lacks "windows beyond the padding" end
+    attrs.count_include_pad = 1
+    local y = n:node("AveragePool", { x }, attrs)
+    return n:node("Mul", { y, n:number(kit.product(attrs.kernel_shape)) })
+  end
+  function out.LpPool(n, x)
+    local attrs = window_attrs(n, nil, 18)
+    if attrs.ceil_mode then n:needs(18) end
+    attrs.p = n.attrs.p
+    return n:node("LpPool", { x }, attrs)
+  end
+  function out.GlobalAveragePool(n, x) return n:node("GlobalAveragePool", { x }) end
+  function out.GlobalMaxPool(n, x) return n:node("GlobalMaxPool", { x }) end
+  function out.GlobalLpPool(n, x) return n:node("GlobalLpPool", { x }, { p = n.attrs.p }) end
+  out.AdaptiveAveragePool = adaptive("AveragePool", "GlobalAveragePool", shares)
+  out.AdaptiveMaxPool = adaptive("MaxPool", "GlobalMaxPool")
+end
+
+return function(op, writers)
+  write(writers)
   op.Conv, op.ConvTranspose, op.DeformConv = conv, conv_transpose, deform_conv
 
   op.MaxPool, op.MaxUnpool = max_pool, max_unpool

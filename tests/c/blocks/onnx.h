@@ -22,6 +22,7 @@ static void make_onnx_files(void) {
 
 static void remove_onnx_files(void) {
   unlink(onnx_path("m.onnx")), unlink(onnx_path("t.pb")), unlink(onnx_path("w.bin"));
+  unlink(onnx_path("copy.onnx"));
   rmdir(onnx_folder);
 }
 
@@ -41,6 +42,13 @@ CALL(onnx_read_tensor) {
   neap_onnx_free(model);
   return status;
 }
+CALL(onnx_write) {
+  neap_onnx_model *model = NULL;
+  neap_status status = neap_onnx_read(onnx_path("m.onnx"), &model, error);
+  if (status == NEAP_OK) status = neap_onnx_write(model, onnx_path("copy.onnx"), 0, error);
+  neap_onnx_free(model);
+  return status;
+}
 QUIET(onnx_free, neap_onnx_free(NULL))
 QUIET(onnx_dtype, s->number[0] = neap_onnx_dtype(16))
 QUIET(onnx_type_name, s->number[0] = neap_onnx_type_name(12)[0])
@@ -48,6 +56,7 @@ QUIET(onnx_type_name, s->number[0] = neap_onnx_type_name(12)[0])
 static const entry onnx_entries[] = {
   {"neap_onnx_read", 0, call_onnx_read, NULL, false},
   {"neap_onnx_read_tensor", 0, call_onnx_read_tensor, NULL, false},
+  {"neap_onnx_write", 0, call_onnx_write, NULL, false},
   {"neap_onnx_free", 0, call_onnx_free, NULL, true},
   {"neap_onnx_dtype", 0, call_onnx_dtype, NULL, true},
   {"neap_onnx_type_name", 0, call_onnx_type_name, NULL, true},

@@ -1,0 +1,518 @@
+--- The way from a net to an ONNX model: op by op, each by the writer that stands beside the builder
+-- of its ONNX op (neap.onnx.ops, `out`). The result is tables as core.read_onnx gives them.
+--
+-- A value is {dims =, dtype =} of what a node makes, an input is fed, or a blob holds; `tensor` are
+-- its numbers where the file has them. Values get their names last, so that outputs have theirs.
+-- A dimension is a size, or {times = k}: k times the batch, which is known when the model runs.
+-- @module neap.onnx.out
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local ops = require "neap.onnx.ops"
+
+local out = {}
+
+-- ---- the op that is being written ---------------------------------------------------------------
+
+--- What a writer is given: the op's attributes, types of its operands, and ways to add nodes.
+local Op = {}
+Op.__index = Op
+
+--- Raises: what about this op has no place in ONNX.
+function Op:lacks(format, ...)
+  error({ lacks = format and format:format(...) or true }, 0)
+end
+
+--- Whether ops of this version may be written: all may where no opset is asked for, and the model
+-- gets the opset of the newest of them.
+function Op:has(version)
+  local model = self.state.model
+  if model.opset then return model.opset >= version end
+  model.needs = math.max(model.needs, version)
+  return true
+end
+
+function Op:needs(version)
+  if not self:has(version) then
+    self:lacks("it has that from opset %d on, %d is asked for", version, self.state.model.opset)
+  end
+end
+
+--- Whether an op's form changes with this version of the model.
+function Op:from(version) return (self.state.model.opset or math.huge) >= version end
+
+function Op:dims(i) return self.ins[i].dims end
+function Op:dtype(i) return self.ins[i or 1].dtype end
+
+--- The type that output k must have.
+function Op:result(k) return self.results[k or 1] end
+
+--- All sizes as numbers; `what` is said of those that are not.
+function Op:static(dims, what)
+  for _, size in ipairs(dims) do
+    if type(size) == "table" then self:lacks("%s depends on the batch", what) end
+  end
+  return dims
+end
+
+-- ---- values and nodes ---------------------------------------------------------------------------
+
+local attr_kinds = { string = "text", boolean = "int" }
+
+--- A Lua value as an attribute: by its type, lists by that of their first item.
+local function attribute(value)
+  local kind = attr_kinds[type(value)] or math.type(value) == "integer" and "int" or "float"
+  if type(value) == "boolean" then value = value and 1 or 0 end
+  if type(value) == "table" then
+    if value.kind then return value end
+    local first = value[1]
+    kind = type(first) == "string" and "texts" or math.type(first) == "float" and "floats" or "ints"
+  end
+  return { kind = kind, value = value }
+end
+
+--- Adds a node; attributes that are nil are left out, inputs that are false or nil too.
+-- @return its results, values
+function Op:node(name, ins, attrs, n_out)
+  local node = { op = name, inputs = {}, outputs = {}, attrs = {}, of = self.row }
+  local last = 0
+  for i, v in pairs(ins) do last = v and math.max(last, i) or last end
+  for i = 1, last do node.inputs[i] = ins[i] or false end
+  for key, value in pairs(attrs or {}) do node.attrs[key] = attribute(value) end
+  for k = 1, n_out or 1 do node.outputs[k] = { node = node } end
+  local nodes = self.state.nodes
+  nodes[#nodes + 1] = node
+  return table.unpack(node.outputs)
+end
+
+--- A value of numbers that the file has: a tensor, or a list of integers.
+function Op:const(t)
+  if type(t) == "table" and math.type(t[1] or 0) then
+    t = #t > 0 and core.tensor(t, "i64") or core.zeros { 0, dtype = "i64" }
+  end
+  local constants = self.state.model.constants
+  local key = ("%s %s %s"):format(t.dtype, table.concat(t.shape, ","), t:hash())
+  local v = constants[key]
+  if not v then
+    v = { tensor = t, dims = t.shape, dtype = t.dtype }
+    constants[key] = v
+  end
+  return v
+end
+
+--- A number of a dtype, that of the first input where none is said.
+function Op:number(value, dtype) return self:const(core.tensor(value, dtype or self:dtype(1))) end
+
+function Op:cast(v, dtype) return self:node("Cast", { v }, { to = kit.elem_of[dtype] }) end
+
+--- v in the dtype that output k must have, where the node gives another one.
+function Op:as_result(v, dtype, k)
+  local want = self:result(k).dtype
+  return dtype == want and v or self:cast(v, want)
+end
+
+--- A shape as a value: numbers, or computed from the batch.
+function Op:shape(dims)
+  local parts, run = {}, {}
+  local function close()
+    if #run > 0 then parts[#parts + 1], run = self:const(run), {} end
+  end
+  for _, size in ipairs(dims) do
+    if type(size) == "table" then
+      close()
+      local batch = self.state.model.batch_value(self)
+      parts[#parts + 1] = size.times == 1 and batch
+        or self:node("Mul", { batch, self:const { size.times } })
+    else
+      run[#run + 1] = size
+    end
+  end
+  close()
+  if #parts == 0 then return self:const {} end
+  return #parts == 1 and parts[1] or self:node("Concat", parts, { axis = 0 })
+end
+
+--- v with other dimensions. One that depends on the batch is what is left.
+function Op:reshape(v, dims)
+  local list, open, has_zero = {}, 0, false
+  for d, size in ipairs(dims) do
+    if type(size) == "table" then open = open + 1 end
+    has_zero = has_zero or size == 0
+    list[d] = type(size) == "table" and -1 or size
+  end
+  if open > 1 or has_zero and open > 0 then return self:node("Reshape", { v, self:shape(dims) }) end
+  if has_zero then self:needs(14) end
+  return self:node("Reshape", { v, self:const(list) }, { allowzero = has_zero and 1 or nil })
+end
+
+function Op:transpose(v, perm) return self:node("Transpose", { v }, { perm = perm }) end
+
+--- x reduced over axes, from 0, by Sum or another; the axes are an input from `version` on.
+function Op:reduce(name, v, axes, keepdims, version)
+  local attrs = { keepdims = keepdims and 1 or 0 }
+  if self:from(version or 18) then return self:node(name, { v, self:const(axes) }, attrs) end
+  attrs.axes = axes
+  return self:node(name, { v }, attrs)
+end
+
+-- ---- axes ---------------------------------------------------------------------------------------
+
+--- A dimension of `rank` as ONNX counts it.
+function Op:axis(axis, rank)
+  return axis > 0 and axis - 1 or axis + (rank or #self.ins[1].dims)
+end
+
+--- The same of a list; of an empty one all.
+function Op:axes(list, rank)
+  rank = rank or #self.ins[1].dims
+  if #list == 0 then
+    return kit.map(kit.count(rank), function(d) return d - 1 end)
+  end
+  return kit.map(list, function(axis) return self:axis(axis, rank) end)
+end
+
+-- ---- nets ---------------------------------------------------------------------------------------
+
+local State = {}
+State.__index = State
+
+--- The net whose ops are written; `view.net` says its types.
+function State:net() return self.sub or self.view.net end
+
+--- Attributes of an op, of which one that another batch changes must not be read.
+local function attrs_of(net, i, other)
+  local attrs = net:_attrs(i)
+  if not other then return attrs end
+  local same, changed = other.net:_attrs(i), {}
+  for key, value in pairs(attrs) do
+    local text, with = tostring(value), tostring(same[key])
+    if type(value) == "table" and type(same[key]) == "table" then
+      text, with = table.concat(value, ","), table.concat(same[key], ",")
+    end
+    if text ~= with then changed[key] = true end
+  end
+  for key in pairs(changed) do attrs[key] = nil end
+  return setmetatable(attrs, { __index = function(_, key)
+    if changed[key] then error({ lacks = ("its %s depends on the batch"):format(key) }, 0) end
+  end })
+end
+
+--- The type of a blob at the batch of the net and at twice that; nothing where it is not known.
+function State:type_of(name)
+  local dtype, shape = self.view.net:_type(name)
+  if not dtype then return {} end
+  local model = self.model
+  if not self.other then return { dims = shape, dtype = dtype } end
+  local _, twice = self.other.net:_type(name)
+  local dims = {}
+  for d, size in ipairs(shape) do
+    dims[d] = size
+    if twice and twice[d] ~= size then
+      if twice[d] ~= 2 * size or size % model.unit ~= 0 then
+        error({ lacks = ("dimension %d of \"%s\" is no multiple of the batch"):format(d, name) }, 0)
+      end
+      dims[d] = { times = size // model.unit }
+    end
+  end
+  return { dims = dims, dtype = dtype }
+end
+
+--- The value of a blob that an op reads: what a node made, or what is declared.
+function State:value_of(name)
+  local v = self.env[name]
+  if v then return v end
+  local row = self.model.view.net:_blob(name)
+  v = self.model.root:type_of(name)
+  v.name = name
+  if row.role ~= "input" then
+    v.tensor = self.model.fetch(name)
+    v.dims, v.dtype = v.tensor.shape, v.tensor.dtype
+  end
+  self.model.env[name] = v
+  return v
+end
+
+--- The writer of an op, or nil.
+local function writer_of(type_name)
+  local f = ops.out[type_name]
+  if type(f) ~= "string" then return f end
+  return function(op) return op:node(f, op.ins) end
+end
+
+--- Writes one op: binds its outputs.
+function State:write(i, row)
+  local op = setmetatable({ row = row, state = self, ins = {}, results = {}, index = i }, Op)
+  for k, name in ipairs(row.inputs) do op.ins[k] = name and self:value_of(name) or nil end
+  for k, name in ipairs(row.outputs) do
+    op.results[k] = name and self:type_of(name) or { unwanted = true }
+  end
+  op.attrs = attrs_of(self:net(), i, not self.sub and self.other)
+  local writer = writer_of(row.type) or op:lacks()
+  local values = table.pack(writer(op, table.unpack(op.ins, 1, #row.inputs)))
+  for k, name in ipairs(row.outputs) do
+    local v = values[k]
+    if name and (v or row.read[name]) then
+      v = v or op:lacks("its output %d is not written", k)
+      if v.node and not v.name then
+        v.name, v.dims, v.dtype = name, op.results[k].dims, op.results[k].dtype
+      end
+      self.env[name] = v
+    end
+  end
+end
+
+--- The ops that `outputs` need, in order: {index, row}; row.read are outputs that anybody reads.
+local function needed(rows, outputs)
+  local wanted, list = {}, {}
+  for _, name in ipairs(outputs) do wanted[name] = true end
+  for i = #rows, 1, -1 do
+    local row, on = rows[i], false
+    row.read = {}
+    for _, name in ipairs(row.outputs) do
+      if name and wanted[name] then on, row.read[name], wanted[name] = true, true, nil end
+    end
+    if on then
+      for _, name in ipairs(row.inputs) do
+        if name then wanted[name] = true end
+      end
+      table.insert(list, 1, { i, row })
+    end
+  end
+  return list
+end
+
+--- Writes a net's ops; what ONNX has no op for is listed, and goes on as if it had one.
+function State:run(outputs)
+  local rows = self:net():_ops()
+  for _, item in ipairs(needed(rows, outputs)) do
+    local i, row = table.unpack(item)
+    local ok, err = pcall(self.write, self, i, row)
+    if not ok then
+      if type(err) ~= "table" or not rawget(err, "lacks") then error(err, 0) end
+      local list = self.model.lacking
+      list[#list + 1] = { op = row.type, node = row.name, why = err.lacks }
+      for _, name in ipairs(row.outputs) do
+        if name then self.env[name] = { name = name, dims = {}, dtype = "f32" } end
+      end
+    end
+  end
+end
+
+--- A subnet whose operands have types, as a net of its own, whose types are known. What can't be
+-- built so has none.
+local function typed_net(sub, bound, size_of)
+  local net = require("neap.net").new "typed"
+  for k, name in ipairs(sub.takes) do
+    local v = bound[k]
+    if not net:_blob(name) and v.dtype then
+      net:declare(name, "input", kit.map(v.dims, size_of), v.dtype)
+    end
+  end
+  for i, row in ipairs(sub.net:_ops()) do
+    local attrs = sub.net:_attrs(i)
+    for key in pairs(sub.net:_subnets(i)) do attrs[key] = nil end
+    pcall(net.op, net, row.type, row.inputs, row.outputs, attrs)
+  end
+  return net
+end
+
+--- A subnet as a state sees it: `inputs` are values by the names it takes.
+function State:enter(sub, bound, nodes)
+  local model = self.model
+  local function view(times)
+    local typed = typed_net(sub, bound, function(size)
+      return type(size) == "table" and size.times * model.unit * times or size
+    end)
+    return { net = typed }
+  end
+  local inner = setmetatable({ model = model, view = view(1), other = self.other and view(2),
+    nodes = nodes, sub = sub.net, env = setmetatable({}, { __index = self.env }) }, State)
+  for k, name in ipairs(sub.takes) do inner.env[name] = bound[k] end
+  inner:run(sub.net:_output_names())
+  return inner, kit.map(sub.net:_output_names(), function(name) return inner:value_of(name) end)
+end
+
+--- The subnet of an op's attribute as a graph: `inputs` are values by the names it takes, `finish`
+-- gives the graph's outputs from the values of what it gives.
+function Op:graph(attr, bound, inputs, finish)
+  local inner, results = self.state:enter(self.state:net():_subnets(self.index)[attr], bound, {})
+  local op = setmetatable({ row = self.row, state = inner, ins = {}, attrs = {} }, Op)
+  results = finish and finish(op, inner, results) or results
+  return { kind = "graph", value = { nodes = inner.nodes, inputs = inputs,
+    outputs = kit.map(results, function(v)
+      -- An output is made within, and is no other output.
+      if v.node and not v.is_output and v.node.state == nil then
+        for _, node in ipairs(inner.nodes) do
+          if node == v.node then
+            v.is_output = true
+            return v
+          end
+        end
+      end
+      local copy = op:node("Identity", { v })
+      copy.dims, copy.dtype, copy.is_output = v.dims, v.dtype, true
+      return copy
+    end) } }
+end
+
+--- Writes the ops of another subnet within this state: its results.
+function State:inline(op, attr, bound)
+  local _, results = self:enter(op.state:net():_subnets(op.index)[attr], bound, self.nodes)
+  return results
+end
+
+-- ---- names --------------------------------------------------------------------------------------
+
+--- Gives each value and node a name of its own, graphs within graphs included.
+local function name_all(model, graph)
+  local taken = model.taken
+  local function free(name)
+    local base, k = name, 1
+    while taken[name] do
+      k = k + 1
+      name = ("%s_%d"):format(base, k)
+    end
+    taken[name] = true
+    return name
+  end
+  local named = model.named
+  local function name_of(v, base)
+    if not named[v] then named[v] = free(v.name or base) end
+    return named[v]
+  end
+  local function walk(g)
+    for _, v in ipairs(g.inputs) do name_of(v, "input") end
+    for _, node in ipairs(g.nodes) do
+      local first = node.of.outputs[1] or node.of.name
+      -- The node that makes what the op gives has its name; those before it say what they are.
+      local own = node.outputs[1].name ~= nil
+      for _, v in ipairs(node.outputs) do name_of(v, first .. "/" .. node.op) end
+      for _, attr in pairs(node.attrs) do
+        if attr.kind == "graph" then walk(attr.value) end
+      end
+      node.name = own and not model.nodes_taken[first] and first or named[node.outputs[1]]
+      model.nodes_taken[node.name] = true
+    end
+  end
+  walk(graph)
+  return name_of
+end
+
+--- A graph's tables with names in the place of values.
+local function written(model, g, name_of)
+  local function typed(v)
+    local dims = v.dims and kit.map(v.dims, function(size)
+      if type(size) ~= "table" then return size end
+      return size.times == 1 and model.batch_name or ("%s*%d"):format(model.batch_name, size.times)
+    end)
+    return { name = name_of(v), elem = kit.elem_of[v.dtype], dims = dims }
+  end
+  return { name = g.name or "graph", inputs = kit.map(g.inputs, typed),
+    outputs = kit.map(g.outputs, typed),
+    nodes = kit.map(g.nodes, function(node)
+      local attrs = {}
+      for key, attr in pairs(node.attrs) do
+        attrs[key] = attr.kind == "graph"
+          and { kind = "graph", value = written(model, attr.value, name_of) } or attr
+      end
+      return { name = node.name, op = node.op, attrs = attrs,
+        inputs = kit.map(node.inputs, function(v)
+          if v and v.tensor then model.used[v] = true end
+          return v and name_of(v, "const") or ""
+        end), outputs = kit.map(node.outputs, name_of) }
+    end) }
+end
+
+-- ---- the whole ----------------------------------------------------------------------------------
+
+--- The outputs of the graph: a value that is an output already, or is none of a node, is copied.
+local function name_outputs(state, names)
+  local op = setmetatable({ row = { name = "outputs", outputs = {} }, state = state, ins = {} }, Op)
+  local seen = {}
+  return kit.map(names, function(name)
+    local v = state:value_of(name)
+    if not v.node or seen[v] then
+      local copy = op:node("Identity", { v })
+      copy.dims, copy.dtype, v = v.dims, v.dtype, copy
+    end
+    v.name, seen[v] = name, true
+    return v
+  end)
+end
+
+--- A batch as a value: the first dimension of an input, computed once.
+local function batch_of(model)
+  local value
+  return function(op)
+    if value then return value end
+    for _, row in ipairs(model.view.net:inputs()) do
+      local v = model.root:value_of(row.name)
+      local first = v.dims[1]
+      if type(first) == "table" and first.times == 1 then
+        -- In front of all nodes, since subgraphs may read it, too.
+        local front = setmetatable({ row = op.row, state = model.root, ins = {} }, Op)
+        local at = #model.root.nodes
+        local shape = front:node("Shape", { v })
+        value = front:node("Gather", { shape, front:const { 0 } }, { axis = 0 })
+        local nodes = model.root.nodes
+        for k = 1, 2 do table.insert(nodes, k, table.remove(nodes, at + k)) end
+        return value
+      end
+    end
+    op:lacks "no input begins with the batch"
+  end
+end
+
+--- The IR versions that opsets came with.
+local function ir_of(opset)
+  return opset >= 25 and 12 or opset >= 23 and 11 or opset >= 21 and 10 or opset >= 19 and 9
+    or opset >= 15 and 8 or 7
+end
+
+out.OLDEST, out.NEWEST = 13, 24
+
+local function translate(o, opset)
+  local model = { view = { net = o.net }, opset = opset, needs = out.OLDEST, constants = {},
+    lacking = {}, fetch = o.fetch, batch_name = o.batch, unit = o.unit, env = {}, taken = {},
+    named = {}, nodes_taken = {}, used = {} }
+  local state = setmetatable({ model = model, view = model.view, env = model.env, nodes = {},
+    other = o.twice and { net = o.twice } }, State)
+  model.root, model.batch_value = state, batch_of(model)
+  state:run(o.outputs)
+  return model, state
+end
+
+--- The model of a net: tables as core.write_onnx takes them, and the list of what ONNX lacks, which
+-- is empty then.
+-- @param o {net = whose names are written once, twice = the same at twice the batch, batch = name
+--   of the batch, unit = batch of `net`, outputs = names, fetch = f(name) -> tensor, opset =}
+function out.model(o)
+  local opset = o.opset
+  if not opset then
+    local first = translate(o)
+    if #first.lacking > 0 then return nil, first.lacking end
+    opset = first.needs
+  end
+  local model, state = translate(o, opset)
+  if #model.lacking > 0 then return nil, model.lacking end
+  local graph = { name = o.net:name(), nodes = state.nodes, inputs = {} }
+  graph.outputs = name_outputs(state, o.outputs)
+  -- Names that others know go first: those of outputs, inputs and weights.
+  for _, v in ipairs(graph.outputs) do model.named[v], model.taken[v.name] = v.name, true end
+  for _, row in ipairs(o.net:_blobs()) do
+    local v = model.env[row.name]
+    if v and not v.node and not model.taken[row.name] then
+      model.named[v], model.taken[row.name] = row.name, true
+      if row.role == "input" then graph.inputs[#graph.inputs + 1] = v end
+    end
+  end
+  local name_of = name_all(model, graph)
+  local tables = written(model, graph, name_of)
+  tables.initializers = {}
+  for v in pairs(model.used) do
+    table.insert(tables.initializers, { name = name_of(v), tensor = v.tensor:contiguous() })
+  end
+  table.sort(tables.initializers, function(a, b) return a.name < b.name end)
+  return { ir = ir_of(opset), producer = "neap", opsets = { [""] = opset }, graph = tables }, {}
+end
+
+return out
