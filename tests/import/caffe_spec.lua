@@ -2,6 +2,7 @@
 local neap = require "neap"
 local kit = require "import.caffe_kit"
 local netfile = require "neap.net.file"
+local support = require "support"
 
 local function t(numbers) return neap.tensor(numbers) end
 
@@ -215,5 +216,53 @@ describe("a data layer of Caffe's", function()
       layer { name: "s" type: "Silence" bottom: "label" }]]):format(mean), { model = true }))
     assert.same({ { { { 0, 0 }, { 0, 6 } } } },
       m:transform "TEST"(t { { { { 1, 2 }, { 3, 10 } } } }):totable())
+  end)
+end)
+
+describe("the command line", function()
+  local folder
+
+  before_each(function() folder = kit.folder() end)
+  after_each(function() getmetatable(folder).__close(folder) end)
+
+  local function neap_says(format, ...)
+    return support.shell(("NEAP_DB=off %s " .. format .. " 2>&1 </dev/null"):format(
+      support.program, ...))
+  end
+
+  it("plans a net, and says what its mem_param does", function()
+    local path = folder:write("m.prototxt", 'mem_param { optimize_test: true exclude_blob: "h" }\n'
+      .. kit.input("x", 8, 3) .. fc .. 'layer { type: "Sigmoid" bottom: "y" top: "h" }\n'
+      .. 'layer { type: "TanH" bottom: "h" top: "o" }')
+    local text = neap_says("plan %s", path)
+    assert.matches("inference, batch 8", text)
+    assert.matches("mem_param  of the file: testing is planned, bytes of their own have h\n", text)
+    assert.matches("batch 2:", (neap_says("plan %s:2 --train", path)))
+  end)
+
+  it("runs a net once, by random numbers or a file's", function()
+    local path = folder:write("m.prototxt", kit.input("x", 2, 3) .. fc)
+    local text, code = neap_says("run %s", path)
+    assert.equal(0, code)
+    assert.matches("input x %(2,3%): random numbers from 0 to 1", text)
+    assert.matches("y f32 %(2,2%)", text)
+    assert.matches("cannot be opened", (neap_says "run no/such.prototxt"))
+  end)
+
+  it("trains as a solver says, where it has the data", function()
+    folder:write("n.prototxt", [[layer { name: "d" type: "Data" top: "data" top: "label"
+      data_param { source: "mnist_lmdb" batch_size: 64 } transform_param { scale: 0.0039 } }
+      layer { name: "fc" type: "InnerProduct" bottom: "data" top: "y"
+        inner_product_param { num_output: 10 weight_filler { type: "xavier" } } }
+      layer { name: "l" type: "SoftmaxWithLoss" bottom: "y" bottom: "label" top: "l" }]])
+    local path = folder:write("s.prototxt", 'net: "n.prototxt" base_lr: 0.01 max_iter: 9')
+    assert.matches("arena", (neap_says("plan %s --train", path)))
+    assert.matches('run: "x" is none of net=PATH', (neap_says("run %s x", path)))
+    if not neap.data.find "mnist/train-images-idx3-ubyte.gz" then
+      return pending "MNIST is absent"
+    end
+    local text, code = neap_says("run %s steps=3", path)
+    assert.equal(0, code, text)
+    assert.matches("epoch 1 .*loss", text)
   end)
 end)

@@ -48,11 +48,17 @@ end
 
 -- ---- names --------------------------------------------------------------------------------------
 
+--- A name that is free in the net, and none that it will need.
+local function free_name(state, name)
+  name = clean(name)
+  if state.reserved[name] then name = name .. "_top" end
+  return state.net:_blob(name) and state.net:fresh_name(name) or name
+end
+
 --- The name of what layer i writes as a top: the top's own where no layer writes it afterwards.
 local function written_name(state, top, i)
   local next_writer = state.writers[top][i]
-  local name = clean(next_writer and ("%s.before_%s"):format(top, next_writer) or top)
-  return state.net:_blob(name) and state.net:fresh_name(name) or name
+  return free_name(state, next_writer and ("%s.before_%s"):format(top, next_writer) or top)
 end
 
 --- {top = {[i] = name of the layer that writes it after layer i}}
@@ -198,11 +204,11 @@ local function name_outputs(state)
   for _, top in ipairs(state.order) do
     if state.unread[top] and not seen[top] then
       seen[top], outputs[#outputs + 1] = true, top
-      local blob, name = state.env[top], clean(top)
-      if blob.name ~= name then
-        if state.net:_blob(name) then name = state.net:fresh_name(name) end
+      local blob = state.env[top]
+      if blob.name ~= clean(top) and blob.name ~= clean(top) .. "_top" then
         local is_made = state.net:_blob(blob.name).role == "activation"
-        state.env[top] = state.net:op(is_made and "Alias" or "Copy", { blob }, { name })
+        state.env[top] = state.net:op(is_made and "Alias" or "Copy", { blob },
+          { free_name(state, top) })
       end
     end
   end
@@ -213,13 +219,14 @@ end
 
 --- Runs the layers on inputs.
 -- @param rows of neap.caffe.net's layers, in one state
--- @param o {net =, phase =, inputs = {top = blob}, make = f(net, spec) -> blob of a parameter}
+-- @param o {net =, phase =, inputs = {top = blob}, make = f(net, spec) -> blob of a parameter,
+--   reserved = {name = true} of blobs that the net will have besides}
 -- @return {env = {top = blob}, outputs = tops that nobody reads, losses = {{blob, weight, name}},
 --   shared = {key = {spec =, users =}}}
 function graph.run(rows, o)
   local state = setmetatable({ net = o.net, phase = o.phase, make = o.make, env_given = o.inputs,
-    hint = o.hint, env = {}, shared = {}, unread = {}, order = {}, losses = {},
-    writers = find_writers(rows) }, State)
+    hint = o.hint, reserved = o.reserved or {}, env = {}, shared = {}, unread = {}, order = {},
+    losses = {}, writers = find_writers(rows) }, State)
   -- Of layers of one name each is its own.
   local count = {}
   state.which, state.op_names = {}, {}

@@ -212,7 +212,7 @@ local function module_of(model, parts, o, bare)
     end
   end
   local only = not (parts.TRAIN and parts.TEST) and next(parts) or nil
-  local self = require "neap.caffe.module" { phases = parts, phase = only, found = found,
+  local self = require("neap.caffe.module").Model { phases = parts, phase = only, found = found,
     arguments = names, examples = input }
   self.notes = notes
   rawset(self, "mem_param", model.mem_param)
@@ -303,12 +303,7 @@ function caffe.as_file(self, batch)
   local train, test = phases.TRAIN or phases.TEST, phases.TEST or phases.TRAIN
   return { model = self, mem_param = rawget(self, "mem_param"), notes = self.notes,
     batch = batch or test.batch, train_batch = batch or train.batch,
-    loss = #train.run.losses > 0 and caffe.own_loss or nil }
-end
-
---- The loss of a model that has its losses in itself: its first output.
-function caffe.own_loss(loss, ...) -- luacheck: ignore 212
-  return loss
+    loss = #train.run.losses > 0 and require("neap.caffe.module").Loss {} or nil }
 end
 
 --- The net of a path in a workspace, or with o.model a module, or of a solver's file a trainer and

@@ -7,6 +7,7 @@
 -- them all, each times its weight.
 -- @module neap.caffe.module
 local context = require("neap.nn.module").context
+local core = require "neap.core"
 local graph = require "neap.caffe.graph"
 local imported = require "neap.nn.imported"
 local kit = require "neap.caffe.kit"
@@ -34,6 +35,9 @@ local function phase_of(self)
   return self._caffe.phase or building and building.train and "TRAIN" or "TEST"
 end
 
+-- What a net of a module declares behind its layers: the target and the rate.
+local reserved = { x = true, y = true, lr = true }
+
 --- The first results of forward: what trains, alone; else all outputs, the sum of losses first.
 local function results_of(self, state)
   local total, results = graph.total(state), {}
@@ -60,8 +64,17 @@ local Model = module.class { "CaffeModel", name = "model",
     local own, inputs, xs = self._caffe, {}, { ... }
     local phase = phase_of(self)
     for i, name in ipairs(self._arguments) do inputs[name] = xs[i] end
+    for _, input in ipairs(own.phases[phase] and own.phases[phase].inputs or {}) do
+      if inputs[input.name] == nil then
+        core.fail(("nn.CaffeModel: phase %s reads %s, and got no \"%s\""):format(phase,
+          table.concat(self._arguments, ", "), input.name))
+      end
+    end
+    if not own.phases[phase] then
+      core.fail(("nn.CaffeModel has no phase %s; its notes say why"):format(phase))
+    end
     own.last = graph.run(own.phases[phase].rows, { net = op.net_of(xs[1]), phase = phase,
-      inputs = inputs,
+      inputs = inputs, reserved = reserved,
       make = function(_, spec) return module.blob_of(own.records[spec.key]) end })
     return table.unpack(results_of(self, own.last))
   end,
@@ -88,4 +101,10 @@ local Model = module.class { "CaffeModel", name = "model",
     return require("neap.caffe.data").transform(self._caffe.phases[phase], phase)
   end }
 
-return Model
+--- The loss of a model that has its losses in itself: its first output, whatever follows.
+local Loss = module.class { "CaffeLoss", name = "loss", operands = 1,
+  forward = function(_, loss, ...) -- luacheck: ignore 212
+    return loss
+  end }
+
+return { Model = Model, Loss = Loss }

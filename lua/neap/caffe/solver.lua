@@ -165,7 +165,7 @@ local function metrics_of(model)
   for _, term in ipairs(test and test.run.losses or {}) do is_loss[term.name] = true end
   for _, top in ipairs(test and test.run.outputs or {}) do
     if not is_loss[top] and #test.run.env[top].shape == 0 then
-      out[top] = function() return model:top(top) end
+      out[top] = function(_) return model:top(top) end
     end
   end
   return next(out) and out or nil
@@ -242,8 +242,9 @@ function solver.trainer(m, o, bare)
   local optimizer, schedule = optimizer_of(m, settings), schedule_of(m, fit.steps)
   local seed = m:int("random_seed", -1)
   m:check_read()
-  local t = require("neap").trainer { model = model, loss = caffe.own_loss, optimizer = optimizer,
-    schedule = schedule, metrics = metrics_of(model), reduces = "mean",
+  local t = require("neap").trainer { model = model,
+    loss = require("neap.caffe.module").Loss {}, optimizer = optimizer, schedule = schedule,
+    metrics = metrics_of(model), reduces = "mean",
     accumulate = parts > 1 and parts or nil, seed = seed >= 0 and seed or nil,
     mem_param = rawget(model, "mem_param") }
   solver.test_rows[t] = test_iter and model._caffe.phases.TEST

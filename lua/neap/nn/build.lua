@@ -474,6 +474,19 @@ local function shapes_of(net)
   return table.concat(parts, ", ")
 end
 
+--- Parameters and statistics by the modules that have run: those of a part that has no forward of
+-- its own are its parent's. @return {module = list}
+local function params_by_layer(self, trace)
+  local own = {}
+  for _, t in ipairs(trace) do own[t.module] = own[t.module] or {} end
+  for _, m in ipairs(tree.modules((tree.home(self)))) do
+    local by = m
+    while by and not own[by] do by = by._parent end
+    for _, r in ipairs(by and m._params or {}) do table.insert(own[by], r) end
+  end
+  return own
+end
+
 --- m:summary { batch = } -> Report: a row per layer: its output shape, parameters and mult-adds of
 -- the forward pass; totals parameters, trainable, mult_adds, parameter_bytes.
 function Module.summary(self, o)
@@ -484,9 +497,10 @@ function Module.summary(self, o)
   memory.fuse = false -- a row is a layer as it was written
   for _, op in ipairs(net:plan(memory):_ops()) do flops[op.outputs[1]] = op.flops end
   local totals = { parameters = 0, trainable = 0, mult_adds = 0, parameter_bytes = 0 }
+  local own = params_by_layer(self, record.trace)
   for _, t in ipairs(record.trace) do
     local m, n, work = t.module, 0, 0
-    for _, r in ipairs(m._params) do
+    for _, r in ipairs(own[m]) do
       local storage = module.storage_record(r)
       if storage.role == "parameter" and not seen[storage] then
         seen[storage] = true
