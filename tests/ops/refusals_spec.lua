@@ -60,6 +60,60 @@ local refused = {
     "MaxPool", { x = { 1, 1, 5, 5 } }, { "x" }, { kernel = { 1 << 21, 1 } }, "y",
     { "kernel", "1 to 1048576" },
   },
+  {
+    "CachedAttention",
+    {
+      q = { 1, 1, 4 }, k = { "f64", 1, 1, 4 }, v = { 1, 1, 4 }, a = { 1, 3, 4 }, b = { 1, 3, 4 },
+      p = { "i64", 1 },
+    }, { "q", "k", "v", "a", "b", "p" }, {}, { "y", "a", "b" },
+    { "q, k and v must have one dtype", "f32", "f64" },
+  },
+  {
+    "CachedAttention",
+    {
+      q = { 1, 1, 4 }, k = { 1, 1, 4 }, v = { 1, 1, 4 }, a = { 2, 3, 4 }, b = { 1, 3, 4 },
+      p = { "i64", 1 },
+    }, { "q", "k", "v", "a", "b", "p" }, {}, { "y", "a", "b" },
+    { "a cache (B,N,W) of rows (B,T,W)", "(2,3,4)", "(1,1,4)" },
+  },
+  {
+    "CachedAttention",
+    {
+      q = { 1, 1, 4 }, k = { 1, 1, 4 }, v = { 1, 1, 4 }, a = { 1, 3, 4 }, b = { "f64", 1, 3, 4 },
+      p = { "i64", 1 },
+    }, { "q", "k", "v", "a", "b", "p" }, {}, { "y", "a", "b" },
+    { "the cache expects f32, as its rows, got f64" },
+  },
+  {
+    "Solve", { a = { 2, 3 }, b = { 2 } }, { "a", "b" }, {}, "x",
+    { "expects square matrices (..,N,N), got (2,3)" },
+  },
+  { "Svd", { x = { 8193, 8193 } }, { "x" }, {}, { "u", "s", "v" },
+    { "a matrix has at most 8192 rows or columns" } },
+  {
+    "Qr", { x = { 16385, 1 } }, { "x" }, { full = true }, { "q", "r" },
+    { "a full factor has at most 16384 rows" },
+  },
+  {
+    "Svd", { x = { 1 << 20, 1 << 20 } }, { "x" }, {}, { "u", "s", "v" },
+    { "a matrix has at most 268435456 elements" },
+  },
+  {
+    "Gather", { x = { 1, 1, 1, 1, 1 }, i = { "i64", 1, 1, 1, 1, 1 } }, { "x", "i" }, {}, "y",
+    { "would have 9 dimensions", "at most 8" },
+  },
+  {
+    "GatherND", { x = { 1, 1, 1, 1, 1 }, i = { "i64", 1, 1, 1, 1, 1, 1, 1 } }, { "x", "i" }, {},
+    "y", { "would have 10 dimensions", "at most 8" },
+  },
+  {
+    "MaxUnpool", { x = { 1, 2, 2, 2 }, i = { "i64", 1, 2, 2, 3 } }, { "x", "i" }, { kernel = 2 },
+    "y", { "indices", "(1,2,2,2)", "(1,2,2,3)" },
+  },
+  {
+    "RmsProp", { w = { 3 }, g = { 3 }, lr = {}, v = { 2 } }, { "w", "g", "lr", "v" }, {},
+    { "w", "v" }, { "v expects f32 (3), as w has, got f32 (2)" },
+  },
 }
 
 describe("an op", function()
