@@ -162,6 +162,14 @@ local recorded, unused = database(3), database(0)
 base["neap.runs"] = { db = recorded }
 base["db:export"] = { path = support.shell "mktemp -d":match "[^\n]+" .. "/rows.sql" }
 
+--- A generator of tokens by a small model, which has read a text.
+local function generator()
+  local g = neap.generator { neap.zoo.gpt { layers = 1, width = 16, heads = 2, length = 64,
+    vocabulary = 20 }, seed = 1 }
+  g:read { 1, 2, 3 }
+  return g
+end
+
 -- How functions are called whose table is not all that they take, by record. What they give is a
 -- text that differs where an option does something, or nothing.
 local calls = {
@@ -266,6 +274,14 @@ local calls = {
     local held = neap.memory().held
     assert(neap.import(tensors_file, o))
     return "mapped " .. tostring(neap.memory().held - held < 40)
+  end,
+  ["g:next"] = function(o)
+    local g <close> = generator()
+    return tostring(g:next(o))
+  end,
+  ["g:generate"] = function(o)
+    local g <close> = generator()
+    return table.concat(g:generate(o), " ")
   end,
   ["data:split"] = function(o)
     local set = data.tensors { x = neap.arange(0, 40), y = neap.arange(0, 40):gt(30):to "i64",
@@ -640,7 +656,9 @@ end)
 
 describe("an option", function()
   -- What needs files that may not be there.
-  local absent = { ["neap.data.mnist"] = true, ["neap.data.cifar10"] = true }
+  local absent = { ["neap.data.mnist"] = true, ["neap.data.cifar10"] = true, ["neap.bpe"] = true }
+  -- What tests/unit/generate_spec sets, whose texts tell.
+  for _, name in ipairs { "neap.generator", "g:next", "g:generate" } do absent[name] = true end
 
   for _, r in ipairs(everything) do
     it("of " .. r.name .. " is set, read back and seen in what is made", function()
@@ -751,6 +769,7 @@ describe("an example", function()
       local _ <close> = program
       local ws <close> = with_nets()
       local net = small_net()
+      local g = r.name:find "^g:" and generator()
       if r.name:find "share_grad" then net:gradient "loss" end
       if r.name == "net:Do" then
         net:input("a", { 2 })
@@ -758,11 +777,12 @@ describe("an example", function()
       end
       local env = setmetatable({ neap = neap, nn = nn, optim = optim, t = t, m = m, model = m,
         set = rows(), other = rows(), net = r.name:find "share_grad" and net:expand() or net,
-        ws = ws, program = program, run = program:profile { steps = 1 }, db = unused },
+        ws = ws, program = program, g = g, run = program:profile { steps = 1 }, db = unused },
         { __index = _G })
       if r.name == "trainer:fit" then code = code:gsub("epochs = 3", "epochs = 1, verbose = 0") end
       local ok, thing = pcall(assert(load("return " .. code, r.name, "t", env)))
       local is_missing = type(thing) == "table" and rawget(thing, "code") == "data"
+      if g then g:close() end
       assert.is_true(ok or is_missing, tostring(thing))
     end)
   end

@@ -22,7 +22,7 @@ local Module = module.Module
 
 local generate = {}
 
---- Rows of the pieces of a prompt: as many of the first as it has, the rest by the second.
+-- Rows of the pieces of a prompt: as many of the first as it has, the rest by the second.
 local pieces = { 64, 8 }
 
 local generator_options = record.declare("neap.generator", {
@@ -41,7 +41,7 @@ local generator_options = record.declare("neap.generator", {
   { "seed", "integer", unset = "$NEAP_SEED, or drawn", doc = "what tokens are drawn by" },
   { "check", "boolean", true, doc = [[whether the first prompt's first tokens are computed in one
       piece, too, and have to give the same scores]] },
-  example = [[neap.generator { neap.zoo.gpt { layers = 1, width = 32, heads = 2, length = 64 } }]],
+  example = "neap.generator { model = neap.zoo.gpt { layers = 1, width = 32, heads = 2 } }",
 })
 
 local next_options = sample.declare("g:next", {
@@ -109,7 +109,7 @@ end
 local function program_of(self, kind, make)
   local version = rawget((tree.home(self.model)), "_version")
   if self.version ~= version then
-    self:close_programs()
+    self:_close_programs()
     self.version = version
   end
   if not self.programs[kind] then
@@ -129,7 +129,7 @@ local function fill_program(self, n)
   return program_of(self, "fill " .. n, function() return fill_net(self, n) end)
 end
 
-function Generator:close_programs()
+function Generator:_close_programs()
   for _, program in pairs(self.programs) do program:close() end
   self.programs = {}
 end
@@ -306,7 +306,7 @@ function Generator:plan() return step_program(self, next_options:read {}).plan e
 
 --- g:close(): programs and caches are gone. The model is as it was.
 function Generator:close()
-  self:close_programs()
+  self:_close_programs()
   self.ws:close()
 end
 Generator.__close = Generator.close
@@ -340,4 +340,5 @@ function generate.new(given)
   return record.note(self, o)
 end
 
+generate.Generator = Generator
 return generate

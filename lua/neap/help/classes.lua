@@ -54,6 +54,10 @@ example: t = neap.trainer { model = neap.nn.Sequential { neap.nn.Linear(3, 1) },
     [[a data set: #set batches of an epoch; neap.data.tensors, .csv, .images and others make one.
 example: set = neap.data.tensors { x = neap.rand(10, 3), y = neap.rand(10, 1), batch = 5 }
   for batch in set:epoch(1) do print(batch.x.shape[1]) end]] },
+  { { "generator", "g" }, "g:", function() return require("neap.generate").Generator end,
+    [[a generator of text, token by token, by a model of causal attention.
+example: g = neap.generator { model = neap.zoo.gpt { layers = 1, width = 32, heads = 2 } }
+  g:read { 1, 2, 3 } print(g:next { temperature = 0 })]] },
   { { "report" }, "report:", function() return getmetatable(require("neap.report").new {}) end,
     [[a report, what plans, runs and queries answer with: print(r) #r r[i].field r.total.
 example: r = neap.zoo.lenet():plan { batch = 8 }:ops(); print(#r, r[1].name, r:csv())]] },
