@@ -32,7 +32,7 @@ local function attribute(self, name, kind, missing)
   return attr.value
 end
 
---- n:int("axis", 0), and so on: the attribute, or what is given for one that is left out.
+-- n:int("axis", 0), and so on: the attribute, or what is given for one that is left out.
 for _, kind in ipairs { "int", "float", "text", "tensor", "graph", "ints", "floats", "texts" } do
   Node[kind] = function(self, name, missing) return attribute(self, name, kind, missing) end
 end

@@ -33,7 +33,7 @@ end
 --- How many of its inputs, from the first on, a node of this op has.
 function ops.n_needed(domain, name) return domain == "" and n_needed[name] or 1 end
 
---- Inputs that hold what a net has seen: no gradient reaches them.
+-- Inputs that hold what a net has seen: no gradient reaches them.
 ops.statistics = { BatchNormalization = { 4, 5 } }
 
 for _, family in ipairs {
