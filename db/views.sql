@@ -1,5 +1,6 @@
 -- Views, each named for the question it answers; made anew whenever this file changes. Names that begin with v_ are Neap's.
--- Where rows are grouped, the groups name all that people ask by, so that SQLite looks at no other plan.
+-- Where rows are grouped, the groups name all that people ask by, so that SQLite looks at no other plan; and plans and runs come
+-- first in each CROSS JOIN, whose order SQLite keeps, so that it finds them before it looks at what they have.
 -- `newest` is 1 for the plan that was used last, or the run that was begun last, of a net's name and mode, so that no question needs an id.
 
 -- What runs at each step: packed_op, with its words; of subnets too.
@@ -19,6 +20,9 @@ SELECT
   (SELECT text FROM plan_word WHERE word_id = o.kernel) AS kernel,
   (SELECT text FROM plan_word WHERE word_id = o.algorithm) AS algorithm,
   (SELECT text FROM plan_word WHERE word_id = o.choice_reason) AS choice_reason,
+  (SELECT text FROM plan_word WHERE word_id = o.other) AS other,
+  other_scratch_bytes,
+  other_work,
   flops,
   read_bytes,
   write_bytes,
@@ -31,7 +35,7 @@ FROM packed_op o;
 CREATE VIEW plan_op AS
 SELECT
   plan_id, step, type, name, layer, module, line, phase, recomputes, kernel, algorithm, choice_reason,
-  flops, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
+  other, other_scratch_bytes, other_work, flops, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
 FROM subnet_op
 WHERE subnet_no = 0;
 
@@ -105,8 +109,8 @@ SELECT
   o.step, o.name AS op, o.line AS op_line, o.live_bytes, o.scratch_bytes,
   v.blob, max(v.bytes) AS bytes, v.role, v.layer, v.shape, v.first_step, v.last_step, v.line
 FROM v_plan p
-JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step
-JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
+CROSS JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step
+CROSS JOIN plan_value v ON v.plan_id = p.plan_id AND v.region = 'arena'
                  AND p.peak_step BETWEEN v.first_step AND v.last_step
 GROUP BY p.net, p.mode, p.batch, p.newest, p.plan_id, v.storage_no, v.clone;
 
@@ -116,27 +120,30 @@ SELECT
   p.net, p.mode, p.batch, p.newest, e.plan_id,
   v.blob, v.value_no, v.first_step AS written_step,
   o.step, o.name AS reader, o.type, o.phase, o.layer, o.line, e.position
-FROM plan_value v
-JOIN v_plan p USING (plan_id)
-JOIN plan_read e ON e.plan_id = v.plan_id AND e.subnet_no = 0 AND e.value_no = v.value_no
-JOIN plan_op o ON o.plan_id = v.plan_id AND o.step = e.step;
+FROM v_plan p
+CROSS JOIN plan_value v USING (plan_id)
+CROSS JOIN plan_read e ON e.plan_id = v.plan_id AND e.subnet_no = 0 AND e.value_no = v.value_no
+CROSS JOIN plan_op o ON o.plan_id = v.plan_id AND o.step = e.step;
 
 -- Which kernel runs each op, how, and why that one? Reorders too, with what they are for.
 CREATE VIEW v_choice AS
 SELECT
   p.net, p.mode, p.batch, p.newest, o.plan_id,
   o.step, o.name, o.type, o.layer, o.kernel, o.algorithm, o.scratch_bytes, o.flops,
+  o.other, o.other_scratch_bytes, o.other_work,
   CASE WHEN o.type = 'Reorder' THEN o.reason ELSE
     coalesce(o.algorithm || ': ', '') || o.choice_reason
-    || iif(o.scratch_bytes > 0, printf(', %.1f MiB scratch', o.scratch_bytes / 1048576.0), '') END AS why
-FROM plan_op o
-JOIN v_plan p USING (plan_id);
+    || iif(o.scratch_bytes > 0, printf(', %.1f MiB scratch', o.scratch_bytes / 1048576.0), '')
+    || coalesce(printf('; %s: %.2g times the work, %.1f MiB scratch', o.other, o.other_work,
+                       o.other_scratch_bytes / 1048576.0), '') END AS why
+FROM v_plan p
+CROSS JOIN plan_op o USING (plan_id);
 
 -- What is the memory at the peak for? Storages, each by its largest value, and scratch.
 CREATE VIEW v_category AS
 SELECT p.net, p.mode, p.batch, p.newest, v.plan_id, v.category, sum(v.bytes) AS bytes, count(*) AS n_storage
-FROM plan_value v
-JOIN v_plan p USING (plan_id)
+FROM v_plan p
+CROSS JOIN plan_value v USING (plan_id)
 WHERE v.region = 'arena' AND p.peak_step BETWEEN v.first_step AND v.last_step
   AND NOT EXISTS (SELECT 1 FROM plan_value w
                   WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.clone = v.clone
@@ -146,7 +153,7 @@ GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.category
 UNION ALL
 SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, 'scratch', o.scratch_bytes, 1
 FROM v_plan p
-JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step AND o.scratch_bytes > 0;
+CROSS JOIN plan_op o ON o.plan_id = p.plan_id AND o.step = p.peak_step AND o.scratch_bytes > 0;
 
 -- How long does each value live, and who has the same storage?
 CREATE VIEW v_blob_life AS
@@ -158,8 +165,8 @@ SELECT
   b.name AS last_op,
   (SELECT group_concat(w.blob, ', ') FROM plan_value w
    WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no <> v.value_no) AS same_storage
-FROM plan_value v
-JOIN v_plan p USING (plan_id)
+FROM v_plan p
+CROSS JOIN plan_value v USING (plan_id)
 LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
 LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
@@ -174,8 +181,8 @@ SELECT
       AND NOT EXISTS (SELECT 1 FROM plan_value w
                       WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no > v.value_no
                         AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
-FROM plan_value v
-JOIN v_plan p USING (plan_id)
+FROM v_plan p
+CROSS JOIN plan_value v USING (plan_id)
 GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer;
 
 -- Who shares bytes with whom, and why is that safe? Ask with a = '...': all pairs of a large plan are many.
@@ -194,9 +201,9 @@ SELECT
       b.blob || ' is last read at step ' || b.last_step || ', ' || a.blob || ' first written at step ' || a.first_step
     ELSE 'OVERLAP'
   END || iif(p.executor = 'dag', '; every path keeps this order', '') AS why
-FROM plan_value a
-JOIN v_plan p USING (plan_id)
-JOIN plan_value b ON b.plan_id = a.plan_id AND b.value_no <> a.value_no AND b.region = 'arena'
+FROM v_plan p
+CROSS JOIN plan_value a USING (plan_id)
+CROSS JOIN plan_value b ON b.plan_id = a.plan_id AND b.value_no <> a.value_no AND b.region = 'arena'
                  AND a.offset_bytes < b.offset_bytes + b.bytes AND b.offset_bytes < a.offset_bytes + a.bytes
 WHERE a.region = 'arena';
 
@@ -212,14 +219,35 @@ FROM run r
 LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);
 
+-- Times by op of a run's main program, the first that has them.
+CREATE VIEW run_op AS
+SELECT run_id, step, n_call, min_ns, median_ns, p95_ns, total_ns, gap_ns, start_ns, thread
+FROM program_op o
+WHERE program_no = (SELECT min(program_no) FROM program_op q WHERE q.run_id = o.run_id);
+
+-- What programs does a run have, how fast are they, and what do they hold?
+CREATE VIEW v_program AS
+SELECT r.net, r.newest, g.run_id, g.program_no, g.plan_id, g.mode, g.batch, g.n_step, g.step_min_ns, g.step_median_ns,
+       g.step_p95_ns, g.planned_bytes, g.held_bytes
+FROM v_run r
+CROSS JOIN program g USING (run_id);
+
+-- What does a machine reach at most, and on how many threads?
+CREATE VIEW v_machine AS
+SELECT m.machine_id, m.cpu, m.isa, m.n_core, m.ram_bytes, p.what, p.n_thread, p.per_second,
+       datetime(p.measured_at, 'unixepoch') AS measured
+FROM machine m
+LEFT JOIN machine_peak p USING (machine_id);
+
 -- Where does the time go?
 CREATE VIEW v_op_time AS
 SELECT
   r.net, r.mode, r.newest,
-  t.run_id, t.n_call, t.min_ns, t.median_ns, t.start_ns, t.thread,
+  t.run_id, t.n_call, t.min_ns, t.median_ns, t.p95_ns, t.total_ns, t.gap_ns, t.start_ns, t.thread,
   o.*,
+  round(1.0 * (o.read_bytes + o.write_bytes) / nullif(t.min_ns, 0), 1) AS gbyte_per_s,
   round(1.0 * o.flops / nullif(t.min_ns, 0), 1) AS gflop_per_s,
   round(100.0 * t.median_ns / nullif((SELECT sum(median_ns) FROM run_op u WHERE u.run_id = t.run_id), 0), 2) AS percent
-FROM run_op t
-JOIN v_run r USING (run_id)
-JOIN plan_op o ON o.plan_id = r.plan_id AND o.step = t.step;
+FROM v_run r
+CROSS JOIN run_op t USING (run_id)
+CROSS JOIN plan_op o ON o.plan_id = r.plan_id AND o.step = t.step;

@@ -73,8 +73,8 @@
  * axes count from 0, in messages too (neap_count_from), and the steps of reports from 1. A net, a
  * workspace and its sessions belong to one thread at a time; that may be one of a parallel region,
  * in which Neap makes no threads for what is made there, or a child of fork. Nothing here prints
- * or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN and NEAP_POISON are all it reads of the
- * environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
+ * or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN, NEAP_CACHE and NEAP_POISON are all it reads of
+ * the environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
  */
 #ifndef NEAP_H
 #define NEAP_H
@@ -152,6 +152,15 @@ typedef struct neap_named_bytes {
 
 enum { NEAP_MOST_NAMED = 8 };
 
+/* What is alive where most is: a blob, or all blobs of a module. Texts live as long as the process;
+ * NULL: not known. */
+typedef struct neap_live_bytes {
+  const char *name;
+  const char *module; /* of a blob: the path of the module that its layer was made in */
+  const char *line;   /* that made it; of a module: its largest blob */
+  int64_t bytes;
+} neap_live_bytes;
+
 /* Filled by the caller's callee; owned by the caller, usually on its stack. `message` is one
  * sentence: what, where, expected, got. Begin with {0}. INVARIANT: the deepest message wins: a
  * filled record keeps what it says, so clear it before it is used again. Fields may be "". */
@@ -180,7 +189,12 @@ typedef struct neap_error {
   int n_fixed;
   neap_named_bytes fixed[NEAP_MOST_NAMED];
   int n_blob; /* the blobs in the way where most is alive, the largest ones, largest first */
-  neap_named_bytes blobs[NEAP_MOST_NAMED];
+  neap_live_bytes blobs[NEAP_MOST_NAMED];
+  int n_module; /* the same by module: all that each has alive there, the largest, largest first */
+  neap_live_bytes modules[NEAP_MOST_NAMED];
+  /* MEMORY, of a plan whose bytes the system refused: what was asked for, and what it had left; the
+   * blobs and modules are then those of that plan. 0: not known */
+  int64_t request_bytes, available_bytes;
 } neap_error;
 
 NEAP_API void neap_error_clear(neap_error *error);
@@ -496,11 +510,12 @@ NEAP_API const char *neap_session_warning(const neap_session *session);
 /* neap_run_metric of the session's run. Nothing happens without a database. */
 NEAP_API neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
                                          double value, neap_error *error);
-/* Whether steps are timed: `profile`, which a dynamic session has no use for. */
+/* Whether the last calls of each step are kept: `profile`, which a dynamic session has no use for. */
 NEAP_API bool neap_session_is_timed(const neap_session *session);
-/* The times of one step of the plan, from 0, with `profile`; false where there are none. */
+/* The times of one step of the plan, from 0, over all runs; with `profile` the last calls too. False
+ * where there are none: of a dynamic session, whose plans change. */
 NEAP_API bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row);
-/* neap_run_end of a run of the session's own, and, with `profile`, the rows of its ops. Nothing
+/* neap_run_end of a run of the session's own, and the rows of its ops. Nothing
  * happens to a run that has ended, where nothing has run, and without a database. ARGUMENT error
  * for a status that there is not; DB errors. */
 NEAP_API neap_status neap_session_record(neap_session *session, const char *status,

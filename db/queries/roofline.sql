@@ -7,7 +7,6 @@ SELECT net, mode, batch, step, name, type, kernel, median_ns, gflop_per_s, gbyte
        round(peak_flop_per_s / 1e9, 1) AS machine_gflop_per_s, round(peak_byte_per_s / 1e9, 1) AS machine_gbyte_per_s
 FROM (
   SELECT t.*, r.batch, m.peak_flop_per_s, m.peak_byte_per_s, m.peak_flop_per_s / m.peak_byte_per_s AS ridge,
-         round(1.0 * (t.read_bytes + t.write_bytes) / nullif(t.min_ns, 0), 1) AS gbyte_per_s,
          round(1.0 * t.flops / nullif(t.read_bytes + t.write_bytes, 0), 2) AS flop_per_byte
   FROM v_op_time t
   JOIN run r USING (run_id)

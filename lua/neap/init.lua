@@ -41,6 +41,7 @@ neap.current_workspace, neap.switch_workspace, neap.reset_workspace = workspace.
   workspace.switch, workspace.reset
 neap.workspace_names = workspace.names
 neap.db, neap.runs = db.open, db.runs
+neap.machine = require("neap.machine").peaks
 --- neap.range(net, memory [, batch]) -> a range of batches; the net is the largest one's, or
 -- `batch` says how large that is.
 function neap.range(largest, memory, batch)
@@ -81,6 +82,9 @@ do
   complain("NEAP_PLAN", function(value)
     return value ~= "off" and value ~= "on"
   end, "is neither off nor on")
+  complain("NEAP_CACHE", function(value)
+    return value ~= "off" and value ~= "all" and value ~= "dear"
+  end, "is none of dear, all and off")
   for _, text in ipairs(complaints) do io.stderr:write("neap: ", text, "\n") end
 end
 
@@ -136,8 +140,8 @@ function neap.config()
     { name = "database", value = core.db_path() or "off" },
   }
   for _, name in ipairs {
-    "NEAP_DB", "NEAP_DATA", "NEAP_NUM_THREADS", "NEAP_ENGINE", "NEAP_PLAN", "NEAP_POISON",
-    "NEAP_DEBUG", "NEAP_PROFILE", "NEAP_SEED", "NEAP_LUA", "NO_COLOR",
+    "NEAP_DB", "NEAP_DATA", "NEAP_NUM_THREADS", "NEAP_ENGINE", "NEAP_PLAN", "NEAP_CACHE",
+    "NEAP_POISON", "NEAP_DEBUG", "NEAP_PROFILE", "NEAP_SEED", "NEAP_LUA", "NO_COLOR",
   } do
     local value = os.getenv(name)
     if value then rows[#rows + 1] = { name = name, value = value } end

@@ -85,7 +85,8 @@ bool neap_session_lacks_blob(neap_session *session) {
 }
 
 bool neap_session_is_timed(const neap_session *session) {
-  return neap_session_times(session) != NULL;
+  const neap_step_times *times = neap_session_times(session);
+  return times != NULL && times->calls != NULL;
 }
 
 int64_t neap_session_trim(neap_session *session) {

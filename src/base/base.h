@@ -135,10 +135,22 @@ int64_t neap_wall_ms(void); /* since 1970; neap_clock_ns is for differences */
 
 /* ---- how long steps took (durations.c) ------------------------------------------------------- */
 
+/* Durations of a whole run in room that does not grow: how many fell into each of N_SKETCH classes,
+ * eight to an octave from 256 ns to four seconds, so that what is read is within 6.3 % of what was.
+ * Counts are shares: where one is full all are halved. */
+enum { NEAP_SKETCH_PARTS = 8, NEAP_N_SKETCH = 24 * NEAP_SKETCH_PARTS };
+typedef struct neap_sketch {
+  uint16_t count[NEAP_N_SKETCH];
+} neap_sketch;
+void neap_sketch_add(neap_sketch *sketch, int64_t ns);
+/* The duration that `share` (0 to 1) of all do not exceed; 0 where there are none. */
+int64_t neap_sketch_at(const neap_sketch *sketch, double share);
+
 enum { NEAP_N_DURATION = 1024 }; /* the newest, for the median */
 typedef struct neap_durations {
   int64_t n, last_ns, min_ns; /* of all steps */
   int64_t ring[NEAP_N_DURATION];
+  neap_sketch sketch; /* of all steps */
 } neap_durations;
 void neap_durations_add(neap_durations *durations, int64_t ns);
 /* Of the newest n, as far as the ring has them; zeros where there are none. */
@@ -146,6 +158,8 @@ typedef struct neap_durations_part {
   int64_t min_ns, median_ns, p95_ns;
 } neap_durations_part;
 neap_durations_part neap_durations_recent(const neap_durations *durations, int64_t n);
+/* Of all: as long as the ring has them, exactly, then by the sketch. */
+neap_durations_part neap_durations_all(const neap_durations *durations);
 
 /* ---- hash (hash.c): stable across runs and machines; FNV-1a over 128 bits -------------------- */
 

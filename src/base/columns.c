@@ -45,6 +45,9 @@ static const neap_column plan_columns[] = {NEAP_PLAN_MAP(COLUMN){0}};
 #define ROW neap_run_row
 static const neap_column run_columns[] = {NEAP_RUN_MAP(COLUMN){0}};
 #undef ROW
+#define ROW neap_program_row
+static const neap_column program_columns[] = {NEAP_PROGRAM_MAP(COLUMN){0}};
+#undef ROW
 #define ROW neap_run_op_row
 static const neap_column run_op_columns[] = {NEAP_RUN_OP_MAP(COLUMN){0}};
 #undef ROW

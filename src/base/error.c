@@ -35,6 +35,7 @@ neap_status neap_fail(neap_error *error, neap_status code, const char *format, .
 
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) {
   char text[24];
+  if (error != NULL && error->code == NEAP_OK) error->request_bytes = (int64_t)bytes;
   return neap_fail(error, NEAP_MEMORY, "%s for %s was refused",
                    neap_bytes_text((double)bytes, text), what);
 }
@@ -58,7 +59,7 @@ void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
     at--;
   for (; at > 0 && refused->blobs[at - 1].bytes < (int64_t)bytes; at--)
     refused->blobs[at] = refused->blobs[at - 1];
-  refused->blobs[at] = (neap_named_bytes){name, (int64_t)bytes};
+  refused->blobs[at] = (neap_live_bytes){.name = name, .bytes = (int64_t)bytes};
 }
 
 /* The least as the very number to give: what a message rounds is often too little. */

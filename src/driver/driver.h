@@ -31,7 +31,7 @@ typedef struct neap_compile_options {
   int n_thread;       /* 0: neap_threads() */
   const char *engine; /* NULL: NEAP_ENGINE or free */
   bool plain;         /* plain layouts only */
-  bool profile;       /* a dynamic session has no one plan to time, and keeps no times */
+  bool profile;       /* the last calls of each step are kept; not by a dynamic session */
   /* with policy `pool`: any input shapes, and lengths that depend on data (executor "dynamic") */
   bool dynamic;
   bool no_constants; /* what depends on parameters alone is computed in every run, in the arena */
@@ -67,6 +67,7 @@ typedef struct neap_forecast {
   neap_hash key;
   int64_t plan_id; /* row in the store; 0: none */
   bool hit;        /* the plan came from the store */
+  bool kept;       /* it was dear to find, and the store has it for the next time */
   size_t total_bytes;
   char warning[256]; /* what the store failed to do; "" when nothing */
 } neap_forecast;
@@ -109,7 +110,7 @@ typedef struct neap_dynamic_stats {
 } neap_dynamic_stats;
 neap_dynamic_stats neap_session_dynamic_stats(const neap_session *session);
 int neap_session_n_steps(const neap_session *session);
-/* per plan step; NULL without profile */
+/* per plan step; NULL of a dynamic session */
 const neap_step_times *neap_session_times(const neap_session *session);
 
 /* Compiles, runs once and lets go: what it made in the workspace stays, the program does not.

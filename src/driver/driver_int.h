@@ -28,6 +28,8 @@ typedef struct neap_way {
   neap_resolved resolved;
   neap_choices choices;
   int section;       /* of the ladder, that the choices are of */
+  int n_rung;        /* of the ladder, made on the way; 0: the plan was read */
+  int64_t n_search;  /* what was looked at for all of them: the same on every machine */
   neap_graph *graph; /* laid out */
   neap_plan *plan;
   neap_buffer key;
@@ -55,8 +57,9 @@ bool neap_way_fits(const neap_way *w);
 /* The most scratch of one op: no limit above this one changes a choice. */
 size_t neap_most_scratch(const neap_choices *choices);
 /* stored.c: what a store keeps of a plan, and the one door through which it comes back. */
-void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text,
-                       char digest[33]);
+void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text);
+/* What tells a plan from all others of its key: of kernels, order and places. */
+neap_status neap_stored_digest(const neap_way *w, char digest[33], neap_error *error);
 /* Choices, graph and plan of w from the two texts, which may say anything. PLAN error that says
  * what differs; nothing is left. */
 neap_status neap_stored_read(neap_way *w, const char *choices, const char *plan_text,

@@ -17,6 +17,7 @@
  * arena exceeds the limits.
  */
 #include "driver/driver_int.h"
+#include "report/report.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,6 +117,7 @@ static void keep_nearest(ladder *l, nearness near, const neap_error *refused) {
   if (!first && near == l->near && !less) return;
   l->least = *refused;
   l->near = near;
+  neap_report_refused(l->w->plan, l->w->graph, &l->least);
 }
 
 /* Of the plan at hand, in the words of the limit that it breaks. */
@@ -187,6 +189,8 @@ static neap_status make_rung(neap_way *w, const neap_recomputed *recomputed, boo
   NEAP_TRY(neap_choices_recompute(&w->choices, recomputed, error));
   NEAP_TRY(neap_graph_lay_out(w->prepared, &w->choices, &w->graph, error));
   NEAP_TRY(neap_plan_make(w->graph, &options, &w->plan, error));
+  w->n_rung++;
+  w->n_search += w->plan->n_search;
   return pass_through_arena(w, &options, error);
 }
 
@@ -225,6 +229,7 @@ static neap_status find_sets(ladder *l, neap_error *error) {
 }
 
 static void leave_section(ladder *l) {
+  if (l->recomputes != NULL) l->w->n_search += neap_recomputes_n_search(l->recomputes);
   neap_recomputes_free(l->recomputes);
   neap_free(l->need);
   l->recomputes = NULL;
@@ -332,6 +337,7 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   if (by_total) options.limit = &total;
   neap_status status = neap_plan_make(w->graph, &options, &plan, &refused);
   if (status == NEAP_OK) {
+    w->n_search += plan->n_search;
     neap_plan_free(w->plan);
     w->plan = plan;
     *found = neap_way_fits(w);
@@ -464,13 +470,17 @@ int64_t neap_n_planned(void) { return __atomic_load_n(&n_planned, __ATOMIC_RELAX
 neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
   ladder l = {.w = w};
   __atomic_add_fetch(&n_planned, 1, __ATOMIC_RELAXED);
-  w->section = 0;
+  const int64_t start = neap_clock_ns();
+  w->section = w->n_rung = 0;
+  w->n_search = 0;
   bool found = false;
   neap_status status = climb(&l, &found, error);
   NEAP_ASSERT(status != NEAP_OK || !found || neap_way_fits(w), "a plan within the limits");
   if (status == NEAP_OK)
     status = found ? neap_plan_verify(w->plan, w->graph, error) : refuse(&l, error);
   leave_section(&l);
+  if (status == NEAP_OK) w->plan->n_search = w->n_search;
+  if (status == NEAP_OK) w->plan->plan_ns = neap_clock_ns() - start;
   if (l.has_free) neap_choices_fini(&l.free);
   return status;
 }

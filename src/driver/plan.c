@@ -143,23 +143,35 @@ static neap_store_plan row_of(const neap_way *w, const neap_buffer *net_text, ch
                            .budget_bytes = (int64_t)w->resolved.plan.budget_bytes};
 }
 
-/* `asked`, which is of this net's names, with the choices and the plan as text: a row, whose id
- * *plan_id gets. DB error when it is lost, MEMORY when a text could not be made; the plan in w is
- * as good as before. */
+/* A hit looks the key up, asks every kernel again, lays out, reads the plan and verifies it: about
+ * what a plan costs that needs no search. So it is worth it only where the search was long beside
+ * the net, in steps of the searches and never by the clock: what is kept is the same on an idle and
+ * a busy machine. $NEAP_CACHE: `all` keeps every plan, `off` none. */
+static bool is_kept(const neap_way *w) {
+  enum { STEPS_A_VALUE = 1000, STEPS_A_NET = 100000 };
+  const char *asked = getenv("NEAP_CACHE");
+  if (asked != NULL && strcmp(asked, "off") == 0) return false;
+  if (asked != NULL && strcmp(asked, "all") == 0) return true;
+  const int64_t n = (int64_t)w->graph->n_node + w->graph->n_value;
+  return w->n_search > STEPS_A_NET + STEPS_A_VALUE * n;
+}
+
+/* `asked`, which is of this net's names, as a row of the history, and, if it is `kept`, in the
+ * cache; *plan_id: of the row. DB error when it is lost, MEMORY when a text could not be made; the
+ * plan in w is as good as before. */
 static neap_status add_to_store(neap_way *w, neap_store *store, const neap_store_plan *asked,
-                                int64_t *plan_id, neap_error *error) {
+                                bool kept, int64_t *plan_id, neap_error *error) {
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
-  char kernels[160], file[160], digest[33];
+  char kernels[160], file[160];
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
   neap_options_print_json(&w->resolved.options, &options);
-  neap_stored_print(w, &choices, &plan_text, digest);
+  if (kept) neap_stored_print(w, &choices, &plan_text);
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
   } else {
     neap_store_plan row = *asked;
-    row.digest = digest;
     row.options = options.text;
     row.choices = choices.text;
     row.plan_text = plan_text.text;
@@ -174,8 +186,9 @@ static neap_status add_to_store(neap_way *w, neap_store *store, const neap_store
   return status;
 }
 
-/* Looks the key up; out->hit says whether w has graph and plan now. A stored plan that fails its
- * check is dropped, and the caller plans again. What the store fails to do becomes a warning. */
+/* Looks the key up in the cache; out->hit says whether w has graph and plan now. A stored plan that
+ * fails its check is dropped, and the caller plans again. What the store fails to do becomes a
+ * warning. */
 static void find_in_store(neap_way *w, neap_store *store, const neap_store_plan *row,
                           neap_forecast *out) {
   neap_error error = {0};
@@ -199,16 +212,29 @@ static void find_in_store(neap_way *w, neap_store *store, const neap_store_plan 
   }
   out->hit = true;
   w->plan->plan_ns = hit.plan_ns;
-  if (hit.plan_id != 0) {
-    out->plan_id = hit.plan_id;
-    if (neap_store_touch_plan(store, row->key, hit.plan_id, &error) != NEAP_OK)
-      neap_warn(out->warning, "a hit was not counted", &error);
-    return;
+  w->plan->n_search = hit.n_search;
+}
+
+/* The plan's row in the history, which is made where there is none: the cache leaves names out and
+ * may outlive the history, and people find the plan by this net's names. A plan that can't be
+ * stored is as good as one that can: the loss is a warning. */
+static void note_in_store(neap_way *w, neap_store *store, neap_store_plan *row,
+                          neap_forecast *out) {
+  neap_error lost = {0};
+  char digest[33];
+  out->kept = out->hit || is_kept(w);
+  neap_status status = neap_stored_digest(w, digest, &lost);
+  row->digest = digest;
+  if (status == NEAP_OK) status = neap_store_use_plan(store, row, out->hit, &out->plan_id, &lost);
+  /* One that is dear and was not in the cache is added there, whether it has a row or not. */
+  const bool is_there = out->plan_id != 0 && (out->hit || !out->kept);
+  if (status == NEAP_OK && !is_there)
+    status = add_to_store(w, store, row, out->kept, &out->plan_id, &lost);
+  if (status != NEAP_OK) {
+    out->kept = out->hit;
+    neap_warn(out->warning, NULL, &lost);
   }
-  /* The cache leaves names out, and may outlive the history: the plan gets a row under this net's
-   * names, which people can find it by. */
-  if (add_to_store(w, store, row, &out->plan_id, &error) != NEAP_OK)
-    neap_warn(out->warning, NULL, &error);
+  row->digest = NULL;
 }
 
 /* ---- the door -------------------------------------------------------------------------------- */
@@ -249,12 +275,7 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
   }
   neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
   if (NEAP_DEBUG && status == NEAP_OK) status = check_verified(w, error);
-  /* A plan that can't be stored is as good as one that can: the loss is a warning. */
-  if (status == NEAP_OK && store != NULL && !out->hit) {
-    neap_error lost = {0};
-    if (add_to_store(w, store, &row, &out->plan_id, &lost) != NEAP_OK)
-      neap_warn(out->warning, NULL, &lost);
-  }
+  if (status == NEAP_OK && store != NULL) note_in_store(w, store, &row, out);
   neap_buffer_fini(&net_text);
   return status;
 }
@@ -285,6 +306,7 @@ neap_figures neap_forecast_figures(const neap_forecast *forecast) {
   figures.total_bytes = (int64_t)forecast->total_bytes;
   figures.plan_id = forecast->plan_id;
   figures.hit = forecast->hit;
+  figures.source = forecast->hit ? "read" : forecast->kept ? "kept" : "planned";
   neap_hash_text(forecast->key, figures.key);
   return figures;
 }

@@ -5,8 +5,8 @@
  *
  * INVARIANT: the workspace and the store live at least as long as the session, which holds
  * references of them.
- * INVARIANT: a run allocates nothing for being recorded: ring and step times have their room from
- * the start.
+ * INVARIANT: a run allocates nothing for being recorded: step times, and with a profile the last
+ * calls, have their room from the start.
  */
 #include "driver/driver_int.h"
 #include "report/report.h"
@@ -21,14 +21,16 @@ struct neap_session {
   neap_store *store;
   const char *const *keep; /* the options', and the forwarded names that the net computes */
   neap_run *run;           /* NULL: nothing is recorded */
-  bool owns_run, joined;   /* joined: the run knows of it */
+  bool owns_run;
+  int64_t program_no; /* of the run; 0: it does not know of it yet */
   int64_t plan_id;
   int64_t planned_bytes, process_bytes, n_alloc_last;
   /* DATA bytes of the workspace at the start, and what compiling and running added */
   int64_t own_bytes;
   int n_thread;
   neap_durations took;
-  neap_step_times *times; /* by plan step; NULL without profile */
+  neap_step_times *times; /* by plan step; NULL: dynamic, or not compiled yet */
+  neap_step_calls *calls; /* the same, with a profile alone */
   char warning[256];
 };
 
@@ -99,6 +101,23 @@ static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_
   return NEAP_OK;
 }
 
+/* Room for the times of the program's steps. By node, not by run: a run of any length has it. */
+static neap_status take_times(neap_session *session, bool with_calls, neap_error *error) {
+  const size_t n = (size_t)neap_program_graph(session->program)->n_node;
+  neap_free(session->times);
+  neap_free(session->calls);
+  session->calls = NULL;
+  session->times = neap_alloc_zeroed((n + 1) * sizeof *session->times);
+  if (session->times == NULL)
+    return neap_fail_memory(error, n * sizeof *session->times, "step times");
+  if (!with_calls) return NEAP_OK;
+  session->calls = neap_alloc_zeroed((n + 1) * sizeof *session->calls);
+  if (session->calls == NULL)
+    return neap_fail_memory(error, n * sizeof *session->calls, "a profile's calls");
+  for (size_t s = 0; s < n; s++) session->times[s].calls = &session->calls[s];
+  return NEAP_OK;
+}
+
 /* The session's program by these options, in the place of one that it has, with what is known of
  * it. */
 static neap_status take_program(neap_session *session, const neap_net *net,
@@ -121,14 +140,7 @@ static neap_status take_program(neap_session *session, const neap_net *net,
   session->plan_id = forecast.plan_id;
   session->planned_bytes = (int64_t)forecast.total_bytes;
   memcpy(session->warning, forecast.warning, sizeof session->warning);
-  /* By node, not by run: a profile of any length has this room. */
-  if (options->profile) {
-    size_t n = (size_t)neap_program_graph(program)->n_node;
-    neap_free(session->times);
-    session->times = neap_alloc_zeroed(n * sizeof *session->times);
-    if (session->times == NULL)
-      return neap_fail_memory(error, n * sizeof *session->times, "step times");
-  }
+  NEAP_TRY(take_times(session, options->profile, error));
   warn_soft(session);
   return NEAP_OK;
 }
@@ -150,6 +162,19 @@ static void refuse_again(neap_error *refused, const neap_error *again, size_t bu
   neap_hint(refused, "%s = %lld would do", refused->limit, (long long)least);
 }
 
+/* What the workspace, or the system, refused the program bytes for: what is alive where it needs
+ * most. */
+static void say_alive(const neap_session *session, neap_error *refused) {
+  const neap_plan *plan = neap_program_plan(session->program);
+  const neap_graph *graph = neap_program_graph(session->program);
+  if (refused->code == NEAP_MEMORY) {
+    neap_plan_name_peak(plan, graph, refused);
+    refused->available_bytes = (int64_t)neap_memory_available();
+  }
+  if (refused->code == NEAP_MEMORY || refused->code == NEAP_BUDGET)
+    neap_report_refused(plan, graph, refused);
+}
+
 /* The workspace's own budget or total may refuse a plan that was made freely: then it is made again
  * within what is left. Where that can't be either, the error says the less of both. */
 static neap_status attach_within(neap_session *session, const neap_net *net,
@@ -159,13 +184,17 @@ static neap_status attach_within(neap_session *session, const neap_net *net,
   neap_compile_options left = *options;
   neap_status status = neap_workspace_attach(session->ws, session->program, &refused);
   if (status == NEAP_OK) return status;
+  say_alive(session, &refused);
   if (neap_within_limits(session->ws, session->program, &refused, &left)) {
     /* Not the plan of a range then, which is that of its largest batch; its blobs keep the room. */
     left.no_constants = left.no_constants || range != NULL;
     status = take_program(session, net, &left, NULL, &again);
     if (status == NEAP_OK && range != NULL) neap_range_reserve(range, session->program);
-    if (status == NEAP_OK) status = neap_workspace_attach(session->ws, session->program, &again);
-    if (status == NEAP_OK) return status;
+    if (status == NEAP_OK) {
+      status = neap_workspace_attach(session->ws, session->program, &again);
+      if (status == NEAP_OK) return status;
+      say_alive(session, &again);
+    }
     if (status == NEAP_BUDGET)
       refuse_again(&refused, &again, left.plan.budget_bytes);
     else
@@ -205,9 +234,10 @@ static neap_status take_run(neap_session *session, const neap_net *net,
   return session->owns_run ? neap_run_open(options->store, &about, &session->run, error) : NEAP_OK;
 }
 
-/* A limit that refuses the net is the end of a run that had no step. */
+/* A limit, or the system, that refuses the net is the end of a run that had no step. */
 static void record_refusal(neap_session *session, const neap_error *error) {
-  if (error->code != NEAP_BUDGET || !session->owns_run) return;
+  const bool is_refusal = error->code == NEAP_BUDGET || error->code == NEAP_MEMORY;
+  if (!is_refusal || !session->owns_run) return;
   (void)neap_run_end(session->run, "refused", error, NULL);
 }
 
@@ -275,16 +305,14 @@ static neap_status join_run(neap_session *session, neap_error *error) {
                              .seed = (int64_t)neap_workspace_seed(session->ws),
                              .n_thread = session->n_thread,
                              .planned_bytes = session->planned_bytes};
-  NEAP_TRY(neap_store_run_begin(session->run, &part, error));
-  session->joined = true;
-  return NEAP_OK;
+  return neap_store_run_begin(session->run, &part, &session->program_no, error);
 }
 
 /* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its
  * error goes to the run. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
   neap_run *run = session->run;
-  if (run != NULL && !(session->joined && neap_run_is_going(run)))
+  if (run != NULL && !(session->program_no != 0 && neap_run_is_going(run)))
     NEAP_TRY(join_run(session, error));
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
@@ -299,7 +327,8 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
   session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
   session->n_alloc_last = memory.n_alloc - before.n_alloc;
-  if (run != NULL) neap_store_run_hold(run, session->own_bytes);
+  if (run != NULL)
+    neap_store_run_hold(run, session->program_no, session->own_bytes, &session->took);
   if (status != NEAP_OK) {
     if (run != NULL) neap_store_run_fail(run, &own);
     if (error != NULL && error->code == NEAP_OK) *error = own;
@@ -333,7 +362,7 @@ neap_session_stats neap_session_stats_read(const neap_session *session) {
   return (neap_session_stats){.n_step = took->n,
                               .last_ns = took->last_ns,
                               .min_ns = took->min_ns,
-                              .median_ns = neap_durations_recent(took, NEAP_N_DURATION).median_ns,
+                              .median_ns = neap_durations_all(took).median_ns,
                               .held_bytes = (int64_t)neap_workspace_held_bytes(session->ws),
                               .process_bytes = session->process_bytes,
                               .planned_bytes = session->planned_bytes,
@@ -351,20 +380,24 @@ bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row 
   const neap_plan *plan = neap_program_plan(session->program);
   if (session->times == NULL || step < 0 || step >= plan->n_node) return false;
   const neap_step_times *t = &session->times[step];
-  const int n = NEAP_MIN(t->n_call, (int)NEAP_N_RECENT);
   *row = (neap_run_op_row){.step = step,
                            .n_call = t->n_call,
                            .min_ns = t->min_ns,
-                           .median_ns = neap_step_times_median(t),
+                           .median_ns = neap_step_times_at(t, 0.5),
+                           .p95_ns = neap_step_times_at(t, 0.95),
                            .last_ns = t->last_ns,
                            .total_ns = t->total_ns,
-                           .recent_ns = {n, t->recent_ns},
-                           .begun_ns = {n, t->begun_ns},
-                           .run_no = {n, t->run_no},
-                           .on_thread = {n, t->on_thread},
+                           .gap_ns = t->gap_ns,
                            .start_ns = t->start_ns,
-                           .thread = t->thread,
-                           .resident_bytes = (int64_t)plan->live_bytes[step]};
+                           .thread = t->thread};
+  /* Calls one by one, with a profile. */
+  const neap_step_calls *calls = t->calls;
+  if (calls == NULL) return true;
+  const int n = (int)NEAP_MIN(t->n_call, (int64_t)NEAP_N_RECENT);
+  row->recent_ns = (neap_numbers){n, calls->took_ns};
+  row->begun_ns = (neap_numbers){n, calls->begun_ns};
+  row->run_no = (neap_numbers){n, calls->run_no};
+  row->on_thread = (neap_numbers){n, calls->on_thread};
   return true;
 }
 
@@ -379,15 +412,17 @@ static neap_status make_op_rows(const neap_session *session, neap_run_op_row **o
   return NEAP_OK;
 }
 
-/* Times by op belong to the plan of the run: another program's could not be told apart. */
+/* Times by op belong to a plan: without its row they would be numbers of steps alone. */
 static neap_status record_ops(neap_session *session, neap_error *error) {
   const int64_t run_id = neap_session_run_id(session);
   neap_run_op_row *op = NULL;
-  if (session->times == NULL || run_id == 0 || session->plan_id == 0 || session->took.n == 0)
+  if (session->times == NULL || session->program_no == 0 || run_id == 0 || session->plan_id == 0 ||
+      session->took.n == 0)
     return NEAP_OK;
   NEAP_TRY(make_op_rows(session, &op, error));
-  neap_status status = neap_store_add_run_ops(
-    session->store, run_id, neap_program_plan(session->program)->n_node, op, error);
+  neap_status status =
+    neap_store_add_run_ops(session->store, run_id, session->program_no,
+                           neap_program_plan(session->program)->n_node, op, error);
   neap_free(op);
   return status;
 }
@@ -409,6 +444,7 @@ void neap_session_free(neap_session *session) {
   if (session->program != NULL && session->run != NULL) {
     (void)neap_session_record(session, NULL, NULL);
     if (!session->owns_run) (void)record_ops(session, NULL);
+    neap_store_run_leave(session->run, session->program_no);
   }
   neap_run_close(session->run);
   if (session->program != NULL && session->dynamic == NULL) {
@@ -420,5 +456,6 @@ void neap_session_free(neap_session *session) {
   neap_db_close(session->store);
   neap_free((void *)session->keep);
   neap_free(session->times);
+  neap_free(session->calls);
   neap_free(session);
 }

@@ -25,9 +25,9 @@ static void digest_of(const neap_way *w, const char *choices, const char *plan_t
   neap_hash_text(neap_hash_words(all, sizeof all), text);
 }
 
-void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text,
-                       char digest[33]) {
+void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *plan_text) {
   neap_buffer body = {0};
+  char digest[33];
   neap_buffer_add(&body, "section %d\n", w->section);
   neap_choices_print(&w->choices, w->prepared, &body);
   neap_plan_print(w->plan, plan_text);
@@ -37,6 +37,60 @@ void neap_stored_print(const neap_way *w, neap_buffer *choices, neap_buffer *pla
     neap_buffer_add(choices, "digest %s\n%s", digest, body.text);
   }
   neap_buffer_fini(&body);
+}
+
+/* Words to be hashed: numbers alone, since structs have gaps. */
+typedef struct words {
+  int64_t *word;
+  int n, cap;
+} words;
+
+static bool add_words(words *to, int n, const int64_t *word) {
+  if (!neap_list_grow(&to->word, &to->cap, to->n + n, sizeof *to->word)) return false;
+  memcpy(to->word + to->n, word, (size_t)n * sizeof *word);
+  to->n += n;
+  return true;
+}
+
+/* What a plan says of a graph, and, within, of its subnets. False: memory is refused. */
+static bool add_plan_words(words *to, const neap_plan *plan, const neap_graph *graph) {
+  const int64_t head[] = {plan->policy, plan->executor, plan->n_node, plan->n_value,
+                          (int64_t)plan->arena_bytes};
+  bool ok = add_words(to, NEAP_COUNT(head), head);
+  for (int n = 0; ok && n < plan->n_node; n++) {
+    const neap_choice *choice = &graph->node[n].choice;
+    const int64_t node[] = {plan->order[n],
+                            (int64_t)plan->scratch_offset[n],
+                            (int64_t)plan->scratch_bytes[n],
+                            graph->node[n].recomputes,
+                            choice->engine,
+                            choice->algorithm,
+                            choice->n_thread};
+    ok = add_words(to, NEAP_COUNT(node), node);
+    for (int k = 0; ok && k < graph->node[n].n_sub; k++)
+      ok = add_plan_words(to, plan->sub[n][k], graph->node[n].sub[k]);
+  }
+  for (int v = 0; ok && v < plan->n_value; v++) {
+    const neap_place *place = &plan->place[v];
+    const int64_t value[] = {place->region, place->storage, (int64_t)place->offset,
+                             (int64_t)place->bytes, place->reason};
+    ok = add_words(to, NEAP_COUNT(value), value);
+  }
+  for (int t = 0; ok && t < plan->script.n_turn; t++) {
+    const int64_t turn[] = {plan->script.turn[t].step, plan->script.turn[t].recomputed};
+    ok = add_words(to, NEAP_COUNT(turn), turn);
+  }
+  return ok;
+}
+
+neap_status neap_stored_digest(const neap_way *w, char digest[33], neap_error *error) {
+  words all = {0};
+  const int64_t key[] = {(int64_t)w->hash.high, (int64_t)w->hash.low};
+  const bool ok = add_words(&all, NEAP_COUNT(key), key) && add_plan_words(&all, w->plan, w->graph);
+  const size_t bytes = (size_t)all.n * sizeof *all.word;
+  if (ok) neap_hash_text(neap_hash_words(all.word, bytes), digest);
+  neap_free(all.word);
+  return ok ? NEAP_OK : neap_fail_memory(error, bytes, "a plan's digest");
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -59,7 +59,35 @@ static void push_where(lua_State *L) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* tostring(e): the line, the message, and on a second line the hint. */
+/* "\n  alive where most is: blocks.1 3.0 MiB (net.lua:12), ..", the largest modules of a refusal, on
+ * the stack; "" where there are none. */
+static void push_modules(lua_State *L, int index) {
+  enum { MOST = 4 };
+  char bytes[24];
+  const int list = lua_gettop(L) + 1;
+  bool goes_on = neap_lua_field(L, index, "modules") == LUA_TTABLE;
+  lua_pushliteral(L, "");
+  for (int i = 0; goes_on && i < MOST; i++) {
+    goes_on = lua_rawgeti(L, list, i + 1) == LUA_TTABLE;
+    if (goes_on) {
+      const int at = lua_gettop(L);
+      bool has_name = neap_lua_field(L, at, "name") == LUA_TSTRING;
+      bool has_line = neap_lua_field(L, at, "line") == LUA_TSTRING;
+      neap_lua_field(L, at, "bytes");
+      lua_pushvalue(L, list + 1);
+      lua_pushfstring(L, "%s%s %s%s%s%s", i == 0 ? "\n  alive where most is: " : ", ",
+                      has_name ? lua_tostring(L, at + 1) : "?",
+                      neap_bytes_text((double)lua_tonumber(L, at + 3), bytes), has_line ? " (" : "",
+                      has_line ? lua_tostring(L, at + 2) : "", has_line ? ")" : "");
+      lua_concat(L, 2);
+      lua_replace(L, list + 1);
+    }
+    lua_settop(L, list + 1);
+  }
+  lua_remove(L, list);
+}
+
+/* tostring(e): the line, the message, on a second line the hint, and of a refusal who is alive. */
 static int error_tostring(lua_State *L) {
   luaL_Buffer out;
   luaL_buffinit(L, &out);
@@ -85,6 +113,8 @@ static int error_tostring(lua_State *L) {
   } else {
     lua_pop(L, 1);
   }
+  push_modules(L, 1);
+  luaL_addvalue(&out);
   luaL_pushresult(&out);
   return 1;
 }
@@ -115,15 +145,20 @@ static void push_refusal(lua_State *L, const neap_error *error) {
   for (int i = 0; i < error->n_fixed; i++)
     neap_lua_set_integer(L, error->fixed[i].name, error->fixed[i].bytes);
   lua_setfield(L, -2, "fixed");
-  /* The largest blobs, as a list, in the record's order. */
-  lua_createtable(L, error->n_blob, 0);
-  for (int i = 0; i < error->n_blob; i++) {
-    lua_createtable(L, 0, 2);
-    neap_lua_set_text(L, "name", error->blobs[i].name);
-    neap_lua_set_integer(L, "bytes", error->blobs[i].bytes);
+}
+
+/* What is alive where most is, as a list, in the record's order. */
+static void push_alive(lua_State *L, const char *what, int n, const neap_live_bytes *alive) {
+  lua_createtable(L, n, 0);
+  for (int i = 0; i < n; i++) {
+    lua_createtable(L, 0, 4);
+    neap_lua_set_text(L, "name", alive[i].name);
+    neap_lua_set_text(L, "module", alive[i].module);
+    neap_lua_set_text(L, "line", alive[i].line);
+    neap_lua_set_integer(L, "bytes", alive[i].bytes);
     lua_seti(L, -2, i + 1);
   }
-  lua_setfield(L, -2, "blobs");
+  lua_setfield(L, -2, what);
 }
 
 /* Fields that have nothing to say are absent. The line is that of the record, which knows what made
@@ -145,6 +180,13 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
   neap_lua_set_text(L, "got", error->got);
   neap_lua_set_text(L, "hint", error->hint);
   if (error->code == NEAP_BUDGET) push_refusal(L, error);
+  if (error->code == NEAP_BUDGET || error->code == NEAP_MEMORY) {
+    if (error->request_bytes > 0) neap_lua_set_integer(L, "request_bytes", error->request_bytes);
+    if (error->available_bytes > 0)
+      neap_lua_set_integer(L, "available_bytes", error->available_bytes);
+    push_alive(L, "blobs", error->n_blob, error->blobs);
+    push_alive(L, "modules", error->n_module, error->modules);
+  }
   set_error_class(L);
   lua_remove(L, -2); /* line */
 }

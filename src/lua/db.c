@@ -143,6 +143,12 @@ static int use_db(lua_State *L) {
   return 0;
 }
 
+/* used_db() -> the database that programs record in, opened if need be; nil: none. Not to be closed. */
+static int used_db(lua_State *L) {
+  if (neap_lua_store(L) == NULL) return 0;
+  return lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) == LUA_TUSERDATA ? 1 : 0;
+}
+
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* One parameter from the value at the top of the stack. */
@@ -304,6 +310,18 @@ static int merge(lua_State *L) {
   return 2;
 }
 
+/* db:_note_peak(what, n_thread, per_second) -> true, or nil, message, code */
+static int note_peak(lua_State *L) {
+  neap_error error = {0};
+  const int64_t n_thread = neap_lua_check_integer(L, 3);
+  const char *what = neap_lua_check_string(L, 2);
+  const double per_second = neap_lua_check_number(L, 4);
+  if (neap_db_note_peak(db_at(L, 1), what, (int)n_thread, per_second, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
+  lua_pushboolean(L, 1);
+  return 1;
+}
+
 /* embedded(path) -> the text of a file that is part of the program, or nil; embedded() -> all
  * paths */
 static int embedded(lua_State *L) {
@@ -328,15 +346,14 @@ void neap_lua_open_db(lua_State *L) {
   static const neap_lua_reg meta[] = {{"__close", neap_lua_close, NEAP_LUA_ANY},
                                       {"__tostring", to_text, NEAP_LUA_ANY},
                                       {NULL, NULL, 0}};
-  static const neap_lua_reg methods[] = {
-    {"_query", query, 4},  {"_path", path, 1},           {"_check", check, 1},
-    {"backup", backup, 2}, {"_prune", prune, 4},         {"vacuum", vacuum, 1},
-    {"merge", merge, 2},   {"close", neap_lua_close, 1}, {NULL, NULL, 0}};
-  static const neap_lua_reg functions[] = {{"open_db", open_db, 1},
-                                           {"db_path", db_path, 0},
-                                           {"use_db", use_db, 1},
-                                           {"embedded", embedded, 1},
-                                           {NULL, NULL, 0}};
+  static const neap_lua_reg methods[] = {{"_query", query, 4},         {"_path", path, 1},
+                                         {"_check", check, 1},         {"backup", backup, 2},
+                                         {"_prune", prune, 4},         {"vacuum", vacuum, 1},
+                                         {"merge", merge, 2},          {"_note_peak", note_peak, 4},
+                                         {"close", neap_lua_close, 1}, {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"open_db", open_db, 1},   {"db_path", db_path, 0},
+                                           {"use_db", use_db, 1},     {"used_db", used_db, 0},
+                                           {"embedded", embedded, 1}, {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_DB, "Db", meta, methods);
   neap_lua_functions(L, functions, false);
 }

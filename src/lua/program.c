@@ -198,12 +198,11 @@ static int stats(lua_State *L) {
   return 1;
 }
 
-/* program:times() -> a row for each step of the plan; nil without profile. */
+/* program:times() -> a row for each step of the plan; nil where it is dynamic. */
 static int times(lua_State *L) {
   const handle *h = program_at(L, 1);
-  /* Without profile there are no times. */
   neap_run_op_row row;
-  if (!neap_session_is_timed(h->session)) return 0;
+  if (!neap_session_op_row(h->session, 0, &row)) return 0;
   lua_newtable(L);
   for (int i = 0; neap_session_op_row(h->session, i, &row); i++) {
     neap_lua_push_row(L, NEAP_ROW_RUN_OP, &row);

@@ -82,20 +82,22 @@ static int64_t take_bytes(lua_State *L, int index, const char *key) {
   return bytes;
 }
 
-/* The blobs in the way, whose names the table at the top keeps. */
-static void take_blobs(lua_State *L, neap_error *error) {
-  if (lua_type(L, -1) != LUA_TTABLE) return;
-  for (int i = 0; i < NEAP_MOST_NAMED; i++) {
-    if (lua_rawgeti(L, -1, i + 1) == LUA_TTABLE) {
-      int at = lua_gettop(L);
-      if (neap_lua_field(L, at, "name") == LUA_TSTRING) {
-        error->blobs[error->n_blob].name = lua_tostring(L, -1);
-        error->blobs[error->n_blob++].bytes = take_bytes(L, at, "bytes");
-      }
-      lua_pop(L, 1);
-    }
-    lua_pop(L, 1);
+/* What is alive where most is, as push_refusal of check.c makes it: `what`, "blobs" or "modules". The
+ * list stays on the stack, and keeps the texts, for as long as the record is read. */
+static void take_alive(lua_State *L, int index, const char *what, int *n, neap_live_bytes *alive) {
+  if (neap_lua_field(L, index, what) != LUA_TTABLE) return;
+  const int list = lua_gettop(L);
+  for (int i = 0; i < NEAP_MOST_NAMED && lua_rawgeti(L, list, i + 1) == LUA_TTABLE; i++) {
+    static const char *const key[] = {"name", "module", "line"};
+    const int at = lua_gettop(L);
+    const char *text[NEAP_COUNT(key)] = {0};
+    for (int k = 0; k < NEAP_COUNT(key); k++)
+      if (neap_lua_field(L, at, key[k]) == LUA_TSTRING) text[k] = lua_tostring(L, -1);
+    if (text[0] != NULL)
+      alive[(*n)++] = (neap_live_bytes){text[0], text[1], text[2], take_bytes(L, at, "bytes")};
+    lua_settop(L, list);
   }
+  lua_settop(L, list);
 }
 
 /* The error at `index`, a text or an object, as a record; texts of lists are borrowed from it. */
@@ -116,13 +118,17 @@ static void take_error(lua_State *L, int index, neap_error *error) {
   take_text(L, index, "op", error->op, sizeof error->op);
   take_text(L, index, "blob", error->blob, sizeof error->blob);
   take_text(L, index, "line", error->line, sizeof error->line);
-  if (error->code != NEAP_BUDGET) return;
+  take_text(L, index, "hint", error->hint, sizeof error->hint);
+  if (error->code != NEAP_BUDGET && error->code != NEAP_MEMORY) return;
+  luaL_checkstack(L, 16, "an error's lists");
+  error->request_bytes = take_bytes(L, index, "request_bytes");
+  error->available_bytes = take_bytes(L, index, "available_bytes");
+  take_alive(L, index, "blobs", &error->n_blob, error->blobs);
+  take_alive(L, index, "modules", &error->n_module, error->modules);
   error->limit_bytes = take_bytes(L, index, "limit_bytes");
   error->least_bytes = take_bytes(L, index, "least_bytes");
-  /* Both stay on the stack for as long as the record is read. */
+  /* Stays on the stack, too. */
   if (neap_lua_field(L, index, "limit") == LUA_TSTRING) error->limit = lua_tostring(L, -1);
-  neap_lua_field(L, index, "blobs");
-  take_blobs(L, error);
 }
 
 /* run:stop([error]): it has ended, well or by this error, and is written. Another step goes on with

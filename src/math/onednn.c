@@ -194,9 +194,17 @@ static bool take_winograd(neap_onednn_case *c) {
   c->why = winograd_refusal(c);
   if (c->why != NULL) return false;
   c->why = "oneDNN has no Winograd kernel for it";
+  const bool has_direct = c->has_direct;
   if (!ask_algorithm(&other)) return false;
+  /* Tiles of 4 x 4: 36 products where the direct kernel has 144. */
+  c->other = "winograd";
+  c->other_scratch_bytes = other.scratch_bytes;
+  c->other_work = 0.25;
   c->why = "Winograd would take more scratch than there may be";
   if (other.scratch_bytes > other.scratch_limit) return false;
+  other.other = has_direct ? "direct" : NULL;
+  other.other_scratch_bytes = c->direct_scratch_bytes;
+  other.other_work = 4;
   *c = other;
   c->why = "a quarter of the multiplications of the direct kernel";
   return true;
@@ -212,11 +220,16 @@ bool neap_onednn_ask(neap_onednn_case *c) {
   neap_onednn_case direct = *c;
   direct.algorithm = NEAP_ONEDNN_DIRECT;
   bool good = ask_algorithm(&direct);
+  c->has_direct = good;
+  c->direct_scratch_bytes = direct.scratch_bytes;
   const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT;
   if (is_conv && take_winograd(c)) {
     good = true;
   } else {
     direct.why = c->why;
+    direct.other = c->other;
+    direct.other_scratch_bytes = c->other_scratch_bytes;
+    direct.other_work = c->other_work;
     *c = direct;
   }
   onednn_leave();

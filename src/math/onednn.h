@@ -70,6 +70,12 @@ typedef struct neap_onednn_case {
   neap_onednn_algorithm algorithm;
   size_t scratch_bytes, stash_bytes; /* set by ask, promised to make */
   const char *why; /* convolutions, set by ask: a static text, why this algorithm */
+  /* .. and which other one could run, as neap_choice has it */
+  const char *other;
+  size_t other_scratch_bytes;
+  double other_work;
+  bool has_direct;
+  size_t direct_scratch_bytes;
 } neap_onednn_case;
 
 /* a kernel with its memory objects; used by one thread at a time */

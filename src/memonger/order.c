@@ -177,7 +177,7 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
   int *found = NULL;
   neap_status status = neap_schedule_init(&plain, &work, NULL, error);
   /* Both orders are measured: the scheduler's is a guess that need not be better. */
-  if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, error);
+  if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, NULL, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, &work, found, error);
   if (status == NEAP_OK) {
     bool is_better = other.peak_bytes < plain.peak_bytes;

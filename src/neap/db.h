@@ -107,6 +107,11 @@ typedef struct neap_merged {
 NEAP_API neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out,
                                    neap_error *error);
 
+/* What this machine reached at most with so many threads, in place of what was known of it. `what`:
+ * "f32" or "bf16", operations a second, or "memory", bytes a second. ARGUMENT, DB errors. */
+NEAP_API neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread,
+                                       double per_second, neap_error *error);
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* A run: a training, or whatever else several programs do together. Its row is there from the first

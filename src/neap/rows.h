@@ -38,6 +38,9 @@
   X(algorithm, TEXT, "", STORE, "of the kernel: `winograd`, ..; null where it has but one")      \
   X(choice_reason, TEXT, "", STORE,                                                              \
     "why this kernel and this algorithm; null where there is no other")                          \
+  X(other, TEXT, "", STORE, "the algorithm that it was taken over; null where there was none")   \
+  X(other_scratch_bytes, NUMBER, "bytes", STORE, "that this one would take")                     \
+  X(other_work, REAL, "", STORE, "its operations for each one of those taken, as estimated")     \
   X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")              \
   X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                    \
   X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")                \
@@ -121,6 +124,9 @@
   X(key, KEY, "", 0, "hash of all that the plan depends on; of forecasts")                        \
   X(plan_id, NUMBER, "", 0, "its row in the database; 0: none")                                   \
   X(hit, BOOL, "", 0, "it came from the database; of forecasts")                                  \
+  X(source, TEXT, "", PRINT,                                                                      \
+    "`planned`: cheap to find, so that it is planned again each time; `kept`: dear to find, and " \
+    "kept in the database; `read`: from there; of forecasts")                                     \
   X(arena_bytes, NUMBER, "bytes", STORE | PRINT,                                                  \
     "activations, their gradients and scratch, packed")                                           \
   X(lower_bound_bytes, NUMBER, "bytes", STORE | PRINT,                                            \
@@ -151,6 +157,8 @@
   X(n_changed, NUMBER, "", PRINT,                                                                 \
     "ops, those of subnets too, whose kernel is not the one that is chosen where `exact` holds")  \
   X(plan_ns, NUMBER, "ns", STORE, "time that planning took")                                      \
+  X(n_search, NUMBER, "", STORE,                                                                  \
+    "what the search for the plan looked at, blocks and nodes: the same on every machine")        \
   X(n_step, NUMBER, "", RUN, "steps run")                                                         \
   X(last_ns, NUMBER, "ns", RUN, "the last step")                                                  \
   X(min_ns, NUMBER, "ns", RUN, "the fastest step")                                                \
@@ -206,7 +214,10 @@
   X(process_key, TEXT, "", STORE,                                                                \
     "tells whether that process lives: boot, space of process ids, start; null in older rows")   \
   X(step_min_ns, NUMBER, "ns", STORE | UNLESS_0, "the fastest step; null when none ran")         \
-  X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0, "of the recent steps; null when none ran")   \
+  X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0,                                              \
+    "of all steps, exactly for the first 1024, then within 6.3 %; null when none ran")           \
+  X(step_p95_ns, NUMBER, "ns", STORE | UNLESS_0,                                                 \
+    "what 95 % of all do not exceed; null when none ran, and in older rows")                     \
   X(planned_bytes, NUMBER, "bytes", STORE,                                                       \
     "what the plan promised, all regions; of several programs the largest")                      \
   X(held_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                               \
@@ -219,20 +230,38 @@
     "without a word)")                                                                           \
   X(error, TEXT, "", STORE, "JSON, or null")
 
+/* A program of a run: a training has one for its steps, another for evaluation, others for batches
+ * of fewer rows. */
+#define NEAP_PROGRAM_MAP(X)                                                         \
+  X(program_no, NUMBER, "", 0, "in the order of their first steps, from 1")         \
+  X(plan_id, NUMBER, "", 0, "row of its plan; 0: none")                             \
+  X(net, TEXT, "", STORE, "name of its net")                                        \
+  X(mode, TEXT, "", STORE, "`train` or `infer`")                                    \
+  X(batch, NUMBER, "", STORE, "first dimension of the inputs")                      \
+  X(n_step, NUMBER, "", STORE, "runs of it that ended well")                        \
+  X(step_min_ns, NUMBER, "ns", STORE | UNLESS_0, "the fastest; null when none did") \
+  X(step_median_ns, NUMBER, "ns", STORE | UNLESS_0, "of all, as of a run")          \
+  X(step_p95_ns, NUMBER, "ns", STORE | UNLESS_0, "of all, as of a run")             \
+  X(planned_bytes, NUMBER, "bytes", STORE, "what its plan promised, all regions")   \
+  X(held_bytes, NUMBER, "bytes", STORE | UNLESS_0,                                  \
+    "what its workspace held after its last run, for all its programs")
+
 #define NEAP_RUN_OP_MAP(X)                                                        \
   X(step, INDEX, "step", STORE, "of the plan: joins plan_op")                     \
-  X(n_call, NUMBER, "", STORE, "runs that were timed")                            \
+  X(n_call, NUMBER, "", STORE, "runs that were timed: all of them")               \
   X(min_ns, NUMBER, "ns", STORE, "the fastest")                                   \
-  X(median_ns, NUMBER, "ns", STORE, "of the recent ones")                         \
+  X(median_ns, NUMBER, "ns", STORE, "of all, within 6.3 %")                       \
+  X(p95_ns, NUMBER, "ns", STORE, "what 95 % of all do not exceed, within 6.3 %")  \
   X(last_ns, NUMBER, "ns", 0, "the last one")                                     \
-  X(total_ns, NUMBER, "ns", 0, "all of them")                                     \
+  X(total_ns, NUMBER, "ns", STORE, "all of them")                                 \
+  X(gap_ns, NUMBER, "ns", STORE,                                                  \
+    "all of them: from the end of the op before it on its thread to its start")   \
   X(recent_ns, NUMBERS, "ns", 0, "the last few, in no order")                     \
   X(begun_ns, NUMBERS, "ns", 0, "when these began, by a clock of the process")    \
   X(run_no, NUMBERS, "", 0, "the runs that they were of, counted from 1")         \
   X(on_thread, NUMBERS, "", 0, "who ran them")                                    \
   X(start_ns, NUMBER, "ns", STORE, "from the start of the step, in the last one") \
-  X(thread, NUMBER, "", STORE, "that ran it")                                     \
-  X(resident_bytes, NUMBER, "bytes", STORE | UNLESS_0, "of the arena, what the plan has live")
+  X(thread, NUMBER, "", STORE, "that ran it")
 
 /* A dry run, of a net that is planned and not allocated: its totals, .. */
 #define NEAP_DRY_RUN_MAP(X)                                                                    \
@@ -343,6 +372,7 @@
   X(FIGURES, figures, NEAP_FIGURE_MAP, "a plan and its runs in figures; one row")      \
   X(PLAN, plan, NEAP_PLAN_MAP, "a plan in the database, besides its figures")          \
   X(RUN, run, NEAP_RUN_MAP, "a run in the database")                                   \
+  X(PROGRAM, program, NEAP_PROGRAM_MAP, "a program of a run in the database")          \
   X(RUN_OP, run_op, NEAP_RUN_OP_MAP, "a step of the plan, timed")                      \
   X(DRY_RUN, dry_run, NEAP_DRY_RUN_MAP, "the totals of a dry run; one row")            \
   X(DRY_ROW, dry_row, NEAP_DRY_ROW_MAP, "a value of a dry run: a blob's data or diff") \
@@ -418,6 +448,9 @@ typedef struct neap_plan_row {
 typedef struct neap_run_row {
   NEAP_RUN_MAP(X)
 } neap_run_row;
+typedef struct neap_program_row {
+  NEAP_PROGRAM_MAP(X)
+} neap_program_row;
 typedef struct neap_run_op_row {
   NEAP_RUN_OP_MAP(X)
 } neap_run_op_row;

@@ -54,6 +54,9 @@ bool neap_dnnl_choose(neap_choose *choose, neap_onednn_case *c) {
   const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT;
   if (is_conv) choice->how = c->algorithm == NEAP_ONEDNN_WINOGRAD ? "winograd" : "direct";
   if (c->why != NULL) choice->why = c->why;
+  choice->other = c->other;
+  choice->other_scratch_bytes = c->other_scratch_bytes;
+  choice->other_work = c->other_work;
   choice->scratch_bytes = c->scratch_bytes;
   choice->stash_bytes = c->stash_bytes;
   return true;

@@ -164,6 +164,8 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
+    choose->choice->other = "primitive";
+    choose->choice->other_work = 1;
     choose->choice->why = few      ? "few rows, for which oneDNN's kernel is the slower one"
                           : turned ? "rows of whole pages, which oneDNN's kernel reads badly"
                                    : "sums too long for oneDNN's kernel to keep their digits";
@@ -171,6 +173,8 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   }
   choose->choice->how = "primitive";
   choose->choice->why = "rows enough for oneDNN's kernel";
+  c.other = "product";
+  c.other_work = 1;
   /* Rows follow one another: a layout at hand would have to be undone. */
   memset(c.in_layout, 0, sizeof c.in_layout);
   return neap_dnnl_choose(choose, &c);

@@ -214,6 +214,8 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
+    choose->choice->other = "primitive";
+    choose->choice->other_work = 1;
     choose->choice->why = has_z(choose->n_in, choose->in)
                             ? "it adds to what its output holds"
                             : "few rows, for which oneDNN's kernel is the slower one";
@@ -222,6 +224,8 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   choose->choice->how = "primitive";
   choose->choice->why = "rows enough for oneDNN's kernel";
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
+  c.other = "product";
+  c.other_work = 1;
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
   /* Rows are plain: a layout of the convolution before is undone by a Reorder. */
   memset(c.in_layout, 0, sizeof c.in_layout);

@@ -483,6 +483,8 @@ static bool choose(neap_choose *c) {
   bool panels = takes_panels(c);
   c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
   c->choice->how = panels ? "panels" : "library";
+  c->choice->other = panels ? "library" : "panels";
+  c->choice->other_work = 1;
   c->choice->why = panels ? "steps enough to make up for packing the weights"
                           : "packing the weights would not pay, or not fit";
   if (panels) c->choice->in[R] = neap_panels_layout();

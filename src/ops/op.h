@@ -106,6 +106,11 @@ typedef struct neap_choice {
   /* static texts for people: what the algorithm is called, and why it was taken; NULL where there
    * is but one, or nothing to say. No part of what is compared or stored */
   const char *how, *why;
+  /* likewise, of what it was taken over where two could run: what that is called, its scratch, and
+   * its work as estimated, for each operation of this one. NULL: there was no other */
+  const char *other;
+  size_t other_scratch_bytes;
+  double other_work;
   neap_layout *in, *out; /* arrays of the op's n_in and n_out, owned by whoever owns the choice */
 } neap_choice;
 

@@ -122,7 +122,7 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
     else
       NEAP_TRY(neap_pack_search(w, error));
   }
-  *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer};
+  *result = (neap_pack_result){w->best_bytes, bound, w->best_bytes == bound, w->packer, w->n_step};
   return NEAP_OK;
 }
 
@@ -179,7 +179,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
                       .n_word = options->n_word,
                       .offset = offset,
                       .most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS};
-  *result = (neap_pack_result){0, 0, true, "empty"};
+  *result = (neap_pack_result){.proved = true, .packer = "empty"};
   if (m > 0) status = pack_solid(&w, options, result, error);
   if (status != NEAP_OK) goto done;
   if (NEAP_DEBUG) check_packing(&w, result);

@@ -83,6 +83,7 @@ typedef struct neap_pack_result {
   size_t total_bytes, lower_bound_bytes;
   bool proved;
   const char *packer;
+  int64_t n_step; /* blocks looked at: the work of the search, the same on every machine */
 } neap_pack_result;
 
 neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options,

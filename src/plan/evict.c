@@ -35,11 +35,13 @@ static neap_status fit(evict_machine *m, size_t limit, bool ahead, bool *fits, s
   size_t target = limit;
   *fits = false;
   for (int try = 0; try < MOST_TRIES; try++) {
-    if (!evict_rehearse(m, target, ahead))
-      return m->no_memory ? evict_refused(error, sizeof *m->turn) : NEAP_OK;
+    const bool has_room = evict_rehearse(m, target, ahead);
+    m->n_search += m->n_look + m->n_turn;
+    if (!has_room) return m->no_memory ? evict_refused(error, sizeof *m->turn) : NEAP_OK;
     neap_pack_options options = {.stop_at_bytes = limit, .most_steps = MOST_PACK_STEPS};
     neap_pack_result result;
     NEAP_TRY(neap_pack(m->n_stay, m->stay, &options, &result, error));
+    m->n_search += result.n_step;
     *reach = result.total_bytes;
     *fits = *reach <= limit;
     if (*fits) return NEAP_OK;
@@ -239,6 +241,7 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
   }
   if (status == NEAP_OK) status = write_script(&m, plan, error);
   if (status == NEAP_OK) status = write_plan(&m, plan, reach, error);
+  plan->n_search += m.n_search;
   evict_fini(&m);
   return status;
 }

@@ -40,6 +40,7 @@ typedef struct evict_machine {
   int now;             /* step under way */
   int n_mark, depth;
   int64_t n_look;
+  int64_t n_search;  /* of all rehearsals and packings, as a plan's */
   double recomputed; /* work recomputed */
   int n_evicted;
   int64_t evicted_bytes;

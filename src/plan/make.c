@@ -36,6 +36,7 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
     size_t frame = 0;
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(make(context, n, k, node->sub[k], &plan->sub[n][k], error));
+      plan->n_search += plan->sub[n][k]->n_search;
       place_items(plan->sub[n][k], node->sub[k], node->loop);
       frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
     }
@@ -115,8 +116,9 @@ neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_
   if (!packed || work->options.keep_order || work->reach != NULL) return NEAP_OK;
   if (work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
   int *order = NULL;
+  int64_t n_search = 0;
   neap_schedule other = {0};
-  neap_status status = neap_order_least_peak(work, &order, error);
+  neap_status status = neap_order_least_peak(work, &order, &n_search, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, work, order, error);
   neap_free(order);
   /* The other one is the caller's when it is better; after a failure it is empty. */
@@ -126,6 +128,7 @@ neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_
   } else {
     neap_schedule_fini(&other);
   }
+  best->n_search = n_search;
   return status;
 }
 
@@ -231,6 +234,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
   neap_plan_fill_places(plan, graph, &schedule, out.offset);
   plan->arena_bytes = out.arena_bytes;
   plan->packer = out.packer;
+  plan->n_search += schedule.n_search + out.n_search;
   /* The schedule's peak is a bound; in a dag the packer may know a higher one. */
   plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes);
   if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);

@@ -16,6 +16,7 @@ typedef struct scheduler {
   int *edge_first; /* by node: its edges start here (the list is sorted by `from`) */
   int *ready;
   int n_ready;
+  int64_t n_search; /* nodes looked at */
   neap_arena arena;
 } scheduler;
 
@@ -102,6 +103,7 @@ static void run_node(scheduler *s, int n) {
 static int take_best(scheduler *s) {
   int best = 0;
   int64_t least = 0;
+  s->n_search += s->n_ready;
   for (int i = 0; i < s->n_ready; i++) {
     int64_t bytes = growth(s, s->ready[i]);
     bool is_tie = bytes == least && s->ready[i] < s->ready[best];
@@ -128,8 +130,9 @@ static bool take_arrays(scheduler *s, const neap_graph *g) {
 
 /* Kahn's topological sort with `ready` as its set of sources. Edges lead from lower nodes to higher
  * ones, so there is no cycle and `ready` is never empty before the end. *out is owned by the
- * caller; on failure (MEMORY) it is not set. */
-neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error) {
+ * caller; on failure (MEMORY) it is not set. *n_search (may be NULL): nodes looked at. */
+neap_status neap_order_least_peak(const neap_work *work, int **out, int64_t *n_search,
+                                  neap_error *error) {
   const neap_graph *g = work->graph;
   scheduler s = {.work = work};
   neap_status status = NEAP_OK;
@@ -155,6 +158,7 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *
   }
   *out = order;
   order = NULL;
+  if (n_search != NULL) *n_search = s.n_search;
 done:
   neap_free(order);
   neap_arena_fini(&s.arena);

@@ -163,6 +163,9 @@ typedef struct neap_plan {
   bool proved;
   int peak_step;
   int64_t plan_ns;
+  /* what the searches for order and addresses looked at, in subnets too: what it was to find the
+   * plan, the same on every machine. A plan that was read has none */
+  int64_t n_search;
   /* which strategy won: "size", "life", "area", "exact"; of policy pool: see rehearse.c */
   const char *packer;
   /* of a plan that evicts, whose offsets are those of first stays; else empty */
@@ -193,6 +196,8 @@ neap_status neap_recomputes_new(const neap_graph *prepared, const neap_choices *
                                 neap_error *error);
 void neap_recomputes_free(neap_recomputes *recomputes);
 int neap_recomputes_n(const neap_recomputes *recomputes);
+/* What the search has looked at so far, as a plan's n_search. */
+int64_t neap_recomputes_n_search(const neap_recomputes *recomputes);
 size_t neap_recomputes_peak(const neap_recomputes *recomputes, int i); /* no arena lies below it */
 /* Set i without what its peak can do without; borrowed until the next call. Its peak is that of
  * definition order, unless *free_order. */

@@ -21,6 +21,7 @@ typedef struct neap_layout_out {
   /* one for each of the graph's, to be filled; NULL where it has none */
   neap_plan_bank *bank;
   const char *packer;
+  int64_t n_search; /* blocks that the packers looked at */
 } neap_layout_out;
 neap_status neap_policy_lay_out(const neap_work *work, const neap_schedule *s, neap_layout_out *out,
                                 neap_error *error);

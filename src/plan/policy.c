@@ -137,6 +137,7 @@ static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_
   /* In a dag a clique of conflicts may be heavier than the peak of any one order. */
   out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes);
   out->packer = result.packer;
+  out->n_search += result.n_step;
   return NEAP_OK;
 }
 

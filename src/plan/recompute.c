@@ -456,6 +456,8 @@ void neap_recomputes_free(neap_recomputes *c) {
 
 int neap_recomputes_n(const neap_recomputes *c) { return c->n_candidate; }
 
+int64_t neap_recomputes_n_search(const neap_recomputes *c) { return c->n_done + c->n_step; }
+
 size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
   NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
   return c->candidate[i].peak_bytes;
@@ -466,6 +468,7 @@ size_t neap_recomputes_peak(const neap_recomputes *c, int i) {
 neap_status neap_recomputes_take(neap_recomputes *c, int i, neap_recomputed *recomputed,
                                  bool *free_order, neap_error *error) {
   NEAP_ASSERT(i >= 0 && i < c->n_candidate, "one of %d sets is asked for: %d", c->n_candidate, i);
+  c->n_done += c->n_step;
   c->n_step = 0;
   NEAP_TRY(prune(c, &c->candidate[i], error));
   int n = list_of(c), n_body = 0;

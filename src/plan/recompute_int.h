@@ -49,6 +49,7 @@ typedef struct neap_recomputes {
   int n_candidate, cap_candidate;
   size_t base_peak; /* with nothing recomputed */
   int64_t n_step, most_steps;
+  int64_t n_done; /* steps of what was found before n_step was set back */
   neap_arena arena;
 } chooser;
 

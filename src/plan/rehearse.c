@@ -275,6 +275,7 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
     .most_steps = MOST_PACK_STEPS};
   neap_pack_result result;
   NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
+  plan->n_search += result.n_step;
   if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
   /* Better than every strategy: the plan takes these offsets instead. */
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = block[v].offset;

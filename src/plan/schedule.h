@@ -35,6 +35,7 @@ typedef struct neap_schedule {
   size_t *live_bytes;  /* by step */
   size_t peak_bytes;
   int peak_step;
+  int64_t n_search; /* nodes that the search for the order looked at */
   neap_arena arena; /* owns all of the above */
 } neap_schedule;
 
@@ -48,6 +49,7 @@ neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, con
 void neap_schedule_fini(neap_schedule *s);
 
 /* order.c: an order of low peak, greedily; *out from neap_alloc. */
-neap_status neap_order_least_peak(const neap_work *work, int **out, neap_error *error);
+neap_status neap_order_least_peak(const neap_work *work, int **out, int64_t *n_search,
+                                  neap_error *error);
 
 #endif

@@ -88,17 +88,25 @@ const int64_t *neap_program_pool_curve(const neap_program *program);
 size_t neap_program_frames_bytes(const neap_program *program);
 size_t neap_program_trim(neap_program *program);
 
+/* The last calls one by one, call n at n % NEAP_N_RECENT: how long it took, when it began
+ * (neap_clock_ns), which run of the program it was of, counted from 1, and on which thread. */
 enum { NEAP_N_RECENT = 15 };
-typedef struct neap_step_times {
-  int n_call;
-  int thread;
-  int64_t min_ns, last_ns, total_ns, start_ns; /* start: of the last call, from the run's begin */
-  /* rings, call n at n % NEAP_N_RECENT: how long it took, when it began (neap_clock_ns), which run
-   * of the program it was of, counted from 1, and on which thread */
-  int64_t recent_ns[NEAP_N_RECENT], begun_ns[NEAP_N_RECENT], run_no[NEAP_N_RECENT],
+typedef struct neap_step_calls {
+  int64_t took_ns[NEAP_N_RECENT], begun_ns[NEAP_N_RECENT], run_no[NEAP_N_RECENT],
     on_thread[NEAP_N_RECENT];
+} neap_step_calls;
+/* A step over all runs, whose calls are not kept. */
+typedef struct neap_step_times {
+  int64_t n_call;
+  int thread; /* of the last call */
+  int64_t min_ns, max_ns, last_ns, total_ns;
+  int64_t gap_ns;   /* in all: since the step before it on its thread had ended */
+  int64_t start_ns; /* of the last call, from the run's begin */
+  neap_sketch took;
+  neap_step_calls *calls; /* the last ones; NULL: they are not wanted */
 } neap_step_times;
-int64_t neap_step_times_median(const neap_step_times *times); /* of the recent calls */
+/* The time that `share` of the calls do not exceed: within 6.3 %, never outside of what was. */
+int64_t neap_step_times_at(const neap_step_times *times, double share);
 
 typedef struct neap_run {
   void *arena;

@@ -131,6 +131,7 @@ typedef struct neap_lane {
   neap_fault fault;
   const neap_program *program; /* of the instruction that recorded the fault */
   int node, thread;
+  int64_t ended_ns; /* the last timed step on this thread; 0: none yet */
   /* of the iterations that the lane is in; 0 outside loops. Random ops draw anew in each
    * iteration */
   uint64_t salt;

@@ -167,35 +167,34 @@ static void check_extent(const neap_program *program, const neap_instruction *i,
                     (long long)found, (long long)i->n_found);
 }
 
-/* One more time in ns for a step. The rings have the last NEAP_N_RECENT calls; times' start_ns
- * counts from the run's begin. */
+/* One more call of a step, which began then. Takes no memory: what is kept of it has its room. */
 static void count_time(neap_step_times *times, const neap_run_state *state, int64_t start_ns,
-                       int thread) {
-  int64_t took = neap_clock_ns() - start_ns;
-  int at = times->n_call % NEAP_N_RECENT;
+                       neap_lane *lane) {
+  const int64_t end_ns = neap_clock_ns(), took = end_ns - start_ns;
+  const int64_t free_ns = lane->ended_ns != 0 ? lane->ended_ns : state->begin_ns;
+  neap_step_calls *calls = times->calls;
+  if (calls != NULL) {
+    const int64_t at = times->n_call % NEAP_N_RECENT;
+    calls->took_ns[at] = took;
+    calls->begun_ns[at] = start_ns;
+    calls->run_no[at] = (int64_t)state->serial;
+    calls->on_thread[at] = lane->thread;
+  }
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
-  times->recent_ns[at] = took;
-  times->begun_ns[at] = start_ns;
-  times->run_no[at] = (int64_t)state->serial;
-  times->on_thread[at] = thread;
+  times->max_ns = NEAP_MAX(times->max_ns, took);
   times->n_call++;
   times->last_ns = took;
   times->total_ns += took;
+  times->gap_ns += start_ns - free_ns;
   times->start_ns = start_ns - state->begin_ns;
-  times->thread = thread;
+  times->thread = lane->thread;
+  neap_sketch_add(&times->took, took);
+  lane->ended_ns = end_ns;
 }
 
-/* Of an even number the upper one: no averaging of two times that never were. */
-int64_t neap_step_times_median(const neap_step_times *times) {
-  int64_t sorted[NEAP_N_RECENT];
-  int n = NEAP_MIN(times->n_call, (int)NEAP_N_RECENT);
-  /* By insertion: there are few, and they must not be moved in the ring. */
-  for (int i = 0; i < n; i++) { /* insertion sort */
-    int at = i;
-    for (; at > 0 && sorted[at - 1] > times->recent_ns[i]; at--) sorted[at] = sorted[at - 1];
-    sorted[at] = times->recent_ns[i];
-  }
-  return n > 0 ? sorted[n / 2] : 0;
+int64_t neap_step_times_at(const neap_step_times *times, double share) {
+  const int64_t ns = neap_sketch_at(&times->took, share);
+  return NEAP_MIN(NEAP_MAX(ns, times->min_ns), times->max_ns);
 }
 
 /* One instruction, with its addresses, clock, poison and fault record. */
@@ -221,7 +220,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
     lane->node = i->node;
     lane->fault.instruction = step;
   }
-  if (timed) count_time(&run->times[step], state, start_ns, lane->thread);
+  if (timed) count_time(&run->times[step], state, start_ns, lane);
   if (run->poison && !neap_takes(program)) poison_after(program, i);
 }
 

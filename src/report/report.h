@@ -24,6 +24,10 @@ neap_status neap_report_list(neap_row_kind kind, const void *list, int n, size_t
  * ends. */
 void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned);
 
+/* Into the record of a refusal: what is alive where the plan needs most, by module, and the module
+ * and line of the record's blobs (refused.c). Never fails: where memory is refused less is said. */
+void neap_report_refused(const neap_plan *plan, const neap_graph *graph, neap_error *refused);
+
 /* A plan in figures (figures.c); what runs and the store add to them is 0. */
 neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph);
 

@@ -200,6 +200,11 @@ static bool fill_op(neap_rows *r, int step) {
                        .module = text_or_null(graph->node[r->owner[at]].scope),
                        .algorithm = node->choice.how,
                        .choice_reason = node->choice.why,
+                       .other = node->choice.other,
+                       .other_scratch_bytes = node->choice.other != NULL
+                                                ? (int64_t)node->choice.other_scratch_bytes
+                                                : NEAP_NO_NUMBER,
+                       .other_work = node->choice.other_work,
                        .scope = text_or_null(node->scope),
                        .kernel = kernel_of(graph, node, r->kernel),
                        .choice = r->choice.text,
@@ -239,6 +244,12 @@ static void print_detail(neap_rows *r, const neap_value_row *row) {
   if (row->refusal != NULL) neap_buffer_add(&r->reason, "; not in place: %s", row->refusal);
 }
 
+/* The line of an op; of one that has none, as a sum of gradients, that of the op it belongs to. */
+static const char *line_of(const neap_graph *graph, int node, int owner) {
+  const char *line = text_or_null(graph->node[node].line);
+  return line != NULL ? line : text_or_null(graph->node[owner].line);
+}
+
 /* A value without a definition (an input, a parameter) stands under the first op that reads it. */
 static bool fill_value(neap_rows *r, int v) {
   const neap_graph *graph = r->graph;
@@ -270,7 +281,7 @@ static bool fill_value(neap_rows *r, int v) {
     .layer = owner >= 0 ? report_layer(graph, r->owner[owner], r->layer) : "",
     .module = owner >= 0 ? text_or_null(graph->node[r->owner[owner]].scope) : NULL,
     .category = report_category(graph, v),
-    .line = owner >= 0 ? text_or_null(graph->node[owner].line) : NULL,
+    .line = owner >= 0 ? line_of(graph, owner, r->owner[owner]) : NULL,
     .kept = value->keep};
   print_detail(r, row);
   row->detail = r->reason.text;

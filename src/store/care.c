@@ -146,11 +146,12 @@ static neap_status prune_days(neap_store *store, int64_t days, int64_t *n_plan, 
   NEAP_TRY(delete_by(
     store,
     "INSERT INTO temp.old_plan SELECT plan_id FROM plan WHERE used_at < ?1 AND NOT EXISTS (SELECT "
-    "1 FROM run WHERE run.plan_id = plan.plan_id AND (started_at >= ?1 OR starred))",
+    "1 FROM program g JOIN run USING (run_id) WHERE g.plan_id = plan.plan_id AND (started_at >= ?1 "
+    "OR starred))",
     since, n_plan, error));
   return neap_store_exec(store,
-                         "DELETE FROM run_op WHERE run_id IN (SELECT run_id FROM run JOIN "
-                         "temp.old_plan USING (plan_id));"
+                         "DELETE FROM program_op WHERE (run_id, program_no) IN (SELECT run_id, "
+                         "program_no FROM program JOIN temp.old_plan USING (plan_id));"
                          "DELETE FROM plan WHERE plan_id IN (SELECT plan_id FROM temp.old_plan);"
                          "DROP TABLE temp.old_plan",
                          lost_prune, error);
@@ -163,13 +164,15 @@ static const struct {
   const char *count, *remove;
 } stages[N_STAGE] = {
 #define FREE "NOT starred AND status <> 'running'"
-  [TIMES] = {"SELECT count(DISTINCT run_id) FROM run_op JOIN run USING (run_id) WHERE " FREE,
-             "DELETE FROM run_op WHERE run_id IN (SELECT run_id FROM run WHERE " FREE
-             " AND run_id IN (SELECT run_id FROM run_op) ORDER BY uuid LIMIT ?)"},
+  [TIMES] = {"SELECT count(DISTINCT run_id) FROM program_op JOIN run USING (run_id) WHERE " FREE,
+             "DELETE FROM program_op WHERE run_id IN (SELECT run_id FROM run WHERE " FREE
+             " AND run_id IN (SELECT run_id FROM program_op) ORDER BY uuid LIMIT ?)"},
   [CACHE] = {"SELECT count(*) FROM plan_cache",
              "DELETE FROM plan_cache WHERE key IN (SELECT key FROM plan_cache ORDER BY used_at "
              "LIMIT ?)"},
-#define UNUSED "plan_id NOT IN (SELECT plan_id FROM run WHERE plan_id NOT NULL AND NOT (" FREE "))"
+#define UNUSED                                                                                   \
+  "plan_id NOT IN (SELECT g.plan_id FROM program g JOIN run USING (run_id) WHERE g.plan_id NOT " \
+  "NULL AND NOT (" FREE "))"
   [PLANS] = {"SELECT count(*) FROM plan WHERE " UNUSED,
              "DELETE FROM plan WHERE plan_id IN (SELECT plan_id FROM plan WHERE " UNUSED
              " ORDER BY used_no LIMIT ?)"},

@@ -71,3 +71,47 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
   /* Not kept in the handle here: the transaction around may yet fail. */
   return status;
 }
+
+static neap_status put_peak(neap_store *store, int64_t machine_id, const char *what, int n_thread,
+                            double per_second, const char *lost, neap_error *error) {
+  neap_sql sql = neap_sql_new(
+    store, "INSERT OR REPLACE INTO machine_peak VALUES (?, ?, ?, ?, unixepoch())", lost);
+  neap_sql_int(&sql, machine_id);
+  neap_sql_text(&sql, what);
+  neap_sql_int(&sql, n_thread);
+  neap_sql_real(&sql, per_second);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  NEAP_TRY(status);
+  /* The machine's own row has the best of all thread counts. */
+  sql = neap_sql_new(
+    store,
+    "UPDATE machine SET (peak_flop_per_s, peak_byte_per_s) = (SELECT max(iif(what = 'f32', "
+    "per_second, NULL)), max(iif(what = 'memory', per_second, NULL)) FROM machine_peak p WHERE "
+    "p.machine_id = machine.machine_id) WHERE machine_id = ?",
+    lost);
+  neap_sql_int(&sql, machine_id);
+  status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
+neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread, double per_second,
+                              neap_error *error) {
+  static const char lost[] = "what this machine reaches is not stored";
+  static const char *const known[] = {"f32", "bf16", "memory"};
+  bool is_known = false;
+  for (int i = 0; i < NEAP_COUNT(known); i++) is_known = is_known || strcmp(what, known[i]) == 0;
+  if (!is_known || n_thread < 1 || !(per_second > 0))
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "a peak is of \"f32\", \"bf16\" or \"memory\", with one thread or more, and "
+                     "above 0; got \"%s\", %d, %g",
+                     what, n_thread, per_second);
+  int64_t machine_id = 0;
+  NEAP_TRY(neap_store_begin(db, lost, error));
+  neap_status status = neap_store_machine(db, &machine_id, error);
+  if (status == NEAP_OK) status = put_peak(db, machine_id, what, n_thread, per_second, lost, error);
+  NEAP_TRY(neap_store_end(db, status, lost, error));
+  db->machine_id = machine_id;
+  return NEAP_OK;
+}

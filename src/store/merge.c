@@ -106,7 +106,7 @@ static bool is_ours(const char *table) {
   return false;
 }
 
-/* The rows of new plans, or of new runs. */
+/* The rows of new plans, or of new runs; what belongs to both comes with the runs. */
 static neap_status copy_parts(neap_store *store, const char *whole, neap_error *error) {
   neap_buffer tables = {0};
   char where[96];
@@ -114,7 +114,9 @@ static neap_status copy_parts(neap_store *store, const char *whole, neap_error *
   neap_status status =
     read_names(store,
                "SELECT name FROM other.sqlite_schema t WHERE type = 'table' AND name <> 'run' AND "
-               "EXISTS (SELECT 1 FROM pragma_foreign_key_list(t.name) WHERE \"table\" = ?)",
+               "EXISTS (SELECT 1 FROM pragma_foreign_key_list(t.name) WHERE \"table\" = ?1) AND "
+               "(?1 = 'run' OR NOT EXISTS (SELECT 1 FROM pragma_foreign_key_list(t.name) WHERE "
+               "\"table\" = 'run'))",
                whole, &tables, error);
   /* Tables that a user put beside ours may refer to them too: their rows stay there. */
   for (size_t at = 0; status == NEAP_OK && at < tables.n; at += strlen(tables.text + at) + 1)
@@ -153,7 +155,9 @@ static const char find_or_add[] =
   "INSERT INTO to_run SELECT o.run_id, m.run_id, 0 FROM other.run o JOIN main.run m USING (uuid);"
   "INSERT OR IGNORE INTO main.plan_cache SELECT * FROM other.plan_cache;"
   "INSERT OR IGNORE INTO main.tuning SELECT t.new, o.op_key, o.kernel, o.min_ns, o.scratch_bytes, "
-  "o.measured_at FROM other.tuning o JOIN to_machine t ON t.old = o.machine_id;";
+  "o.measured_at FROM other.tuning o JOIN to_machine t ON t.old = o.machine_id;"
+  "INSERT OR IGNORE INTO main.machine_peak SELECT t.new, o.what, o.n_thread, o.per_second, "
+  "o.measured_at FROM other.machine_peak o JOIN to_machine t ON t.old = o.machine_id;";
 
 /* The numbers of what was added; the order of uses is that of both files together. */
 static const char number_plans[] =

@@ -41,28 +41,27 @@ static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_er
 }
 
 /* What the cache has for the key, with its texts in the handle. */
-static neap_status find_cached(neap_store *store, const neap_store_plan *row, char digest[33],
-                               neap_store_hit *hit, neap_error *error) {
+static neap_status find_cached(neap_store *store, const neap_store_plan *row, neap_store_hit *hit,
+                               neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
-    "SELECT digest, key_bytes, key_text, choice_bytes, choices, plan_bytes, plan_text, plan_ns "
-    "FROM plan_cache "
-    "WHERE key = ?",
+    "SELECT key_bytes, key_text, choice_bytes, choices, plan_bytes, plan_text, plan_ns, n_search "
+    "FROM plan_cache WHERE key = ?",
     lost_find);
   neap_sql_text(&sql, row->key);
   char *key_text = NULL;
   bool found;
   neap_status status = neap_sql_step(&sql, &found, error);
   if (status == NEAP_OK && found) {
-    snprintf(digest, 33, "%s", (const char *)sqlite3_column_text(sql.stmt, 0));
-    status = keep_text(&sql, 2, &key_text, error);
-    if (status == NEAP_OK) status = keep_text(&sql, 4, &store->choices, error);
-    if (status == NEAP_OK) status = keep_text(&sql, 6, &store->plan_text, error);
+    status = keep_text(&sql, 1, &key_text, error);
+    if (status == NEAP_OK) status = keep_text(&sql, 3, &store->choices, error);
+    if (status == NEAP_OK) status = keep_text(&sql, 5, &store->plan_text, error);
   }
   /* Two texts may have one hash. */
   hit->found = status == NEAP_OK && found && strcmp(key_text, row->key_text) == 0;
   if (hit->found) {
-    hit->plan_ns = sqlite3_column_int64(sql.stmt, 7);
+    hit->plan_ns = sqlite3_column_int64(sql.stmt, 6);
+    hit->n_search = sqlite3_column_int64(sql.stmt, 7);
     hit->choices = store->choices;
     hit->plan_text = store->plan_text;
   }
@@ -72,28 +71,31 @@ static neap_status find_cached(neap_store *store, const neap_store_plan *row, ch
 }
 
 /* The history's row of the plan that the key and digest stand for, of the net with this name and
- * text; 0: none. */
-static neap_status find_history(neap_store *store, const neap_store_plan *row, const char *digest,
-                                const char *lost, int64_t *plan_id, neap_error *error) {
+ * text; 0: none. *is_last: it is the one that was used last, within the last minute. */
+static neap_status find_history(neap_store *store, const neap_store_plan *row, const char *lost,
+                                int64_t *plan_id, bool *is_last, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
-    "SELECT p.plan_id FROM net_text t JOIN net n USING (text_id) JOIN plan p USING (net_id) "
-    "WHERE t.hash = ? AND n.name = ? AND p.key = ? AND p.digest = ?",
+    "SELECT p.plan_id, p.used_no = (SELECT max(used_no) FROM plan) AND p.used_at > unixepoch() - "
+    "60 FROM net_text t JOIN net n USING (text_id) JOIN plan p USING (net_id) WHERE t.hash = ? AND "
+    "n.name = ? AND p.key = ? AND p.digest = ?",
     lost);
   neap_sql_text(&sql, row->net_hash);
   neap_sql_text(&sql, row->net_name);
   neap_sql_text(&sql, row->key);
-  neap_sql_text(&sql, digest);
-  return run_for_id(&sql, plan_id, error);
+  neap_sql_text(&sql, row->digest);
+  bool found;
+  neap_status status = neap_sql_step(&sql, &found, error);
+  *plan_id = status == NEAP_OK && found ? sqlite3_column_int64(sql.stmt, 0) : 0;
+  *is_last = *plan_id != 0 && sqlite3_column_int64(sql.stmt, 1) == 1;
+  neap_sql_fini(&sql);
+  return status;
 }
 
 neap_status neap_store_find_plan(neap_store *store, const neap_store_plan *row, neap_store_hit *hit,
                                  neap_error *error) {
-  char digest[33];
   *hit = (neap_store_hit){0};
-  NEAP_TRY(find_cached(store, row, digest, hit, error));
-  if (!hit->found) return NEAP_OK;
-  return find_history(store, row, digest, lost_find, &hit->plan_id, error);
+  return find_cached(store, row, hit, error);
 }
 
 /* ---- add ------------------------------------------------------------------------------------- */
@@ -181,19 +183,21 @@ static neap_status note_use(neap_store *store, int64_t plan_id, bool hit, const 
 }
 
 /* In place of what the cache had for this key. */
-static neap_status fill_cache(neap_store *store, const neap_store_plan *row, int64_t plan_ns,
+static neap_status fill_cache(neap_store *store, const neap_store_plan *row, const neap_plan *plan,
                               const char *lost, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
     "INSERT OR REPLACE INTO plan_cache (key, digest, key_bytes, key_text, choice_bytes, choices, "
-    "plan_bytes, plan_text, plan_ns, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, unixepoch())",
+    "plan_bytes, plan_text, plan_ns, n_search, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+    "unixepoch())",
     lost);
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->digest);
   neap_sql_zip(&sql, row->key_text);
-  neap_sql_zip(&sql, text_or(row->choices, ""));
-  neap_sql_zip(&sql, text_or(row->plan_text, ""));
-  neap_sql_int(&sql, plan_ns);
+  neap_sql_zip(&sql, row->choices);
+  neap_sql_zip(&sql, row->plan_text);
+  neap_sql_int(&sql, plan->plan_ns);
+  neap_sql_int(&sql, plan->n_search);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
@@ -209,7 +213,8 @@ static neap_status add_plan(neap_store *store, const neap_store_plan *row, const
 
   /* The net first: the plan refers to its row. */
   NEAP_TRY(insert_net(store, row, lost, &net_id, error));
-  NEAP_TRY(find_history(store, row, row->digest, lost, plan_id, error));
+  bool is_last;
+  NEAP_TRY(find_history(store, row, lost, plan_id, &is_last, error));
 
   /* Another process, or an earlier run, may have stored the same plan. */
   if (*plan_id == 0) {
@@ -218,7 +223,7 @@ static neap_status add_plan(neap_store *store, const neap_store_plan *row, const
   }
 
   NEAP_TRY(note_use(store, *plan_id, false, lost, error));
-  return fill_cache(store, row, plan->plan_ns, lost, error);
+  return row->plan_text != NULL ? fill_cache(store, row, plan, lost, error) : NEAP_OK;
 }
 
 neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
@@ -236,7 +241,7 @@ neap_status neap_store_add_plan(neap_store *store, const neap_store_plan *row,
   return NEAP_OK;
 }
 
-/* ---- drop, touch ----------------------------------------------------------------------------- */
+/* ---- drop, use ------------------------------------------------------------------------------- */
 
 neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error *error) {
   static const char lost[] = "a plan that failed its check stays in the cache";
@@ -248,9 +253,10 @@ neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error 
   return status;
 }
 
-/* In the cache and in the history, within the caller's transaction. */
+/* In the history and, for a key, in the cache, within the caller's transaction. */
 static neap_status touch(neap_store *store, const char *key, int64_t plan_id, const char *lost,
                          neap_error *error) {
+  if (key == NULL) return note_use(store, plan_id, false, lost, error);
   neap_sql sql =
     neap_sql_new(store, "UPDATE plan_cache SET used_at = unixepoch() WHERE key = ?", lost);
   neap_sql_text(&sql, key);
@@ -260,10 +266,14 @@ static neap_status touch(neap_store *store, const char *key, int64_t plan_id, co
   return note_use(store, plan_id, true, lost, error);
 }
 
-neap_status neap_store_touch_plan(neap_store *store, const char *key, int64_t plan_id,
-                                  neap_error *error) {
-  static const char lost[] = "the use of a stored plan is not noted";
+neap_status neap_store_use_plan(neap_store *store, const neap_store_plan *row, bool hit,
+                                int64_t *plan_id, neap_error *error) {
+  static const char lost[] = "the use of a plan is not noted";
+  bool is_last;
+  NEAP_TRY(find_history(store, row, lost_find, plan_id, &is_last, error));
+  /* Nothing to say of a plan that was the last one anyway: looking costs less than writing. */
+  if (*plan_id == 0 || (is_last && !hit)) return NEAP_OK;
   NEAP_TRY(neap_store_begin(store, lost, error));
-  neap_status status = touch(store, key, plan_id, lost, error);
+  neap_status status = touch(store, hit ? row->key : NULL, *plan_id, lost, error);
   return neap_store_end(store, status, lost, error);
 }

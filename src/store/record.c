@@ -42,6 +42,14 @@ typedef struct sample {
   double value;
 } sample;
 
+/* A program of the run. `took` is its session's as long as that is there; then the row says all. */
+typedef struct program {
+  neap_program_row row; /* texts interned */
+  char uuid[37];
+  const neap_durations *took;
+  bool dirty;
+} program;
+
 struct neap_run {
   neap_store *store; /* retained while somebody holds the run */
   neap_run *next;    /* on the handle */
@@ -61,6 +69,8 @@ struct neap_run {
   int n_sample;
   series *series;
   int n_series, cap_series;
+  program *program; /* by number less 1 */
+  int n_program, cap_program;
   char warning[256];
 };
 
@@ -79,6 +89,7 @@ static void free_run(neap_run *run) {
   neap_buffer_fini(&run->error);
   neap_free(run->sample);
   neap_free(run->series);
+  neap_free(run->program);
   neap_free(run);
 }
 
@@ -212,17 +223,33 @@ static void add_text(neap_buffer *out, const char *name, const char *text) {
   neap_json_text(out, text);
 }
 
-/* Of a refused limit: which one, what would do, and what is alive where most is. */
-static void add_refusal(neap_buffer *out, const neap_error *error) {
-  add_text(out, "limit", error->limit);
-  neap_buffer_add(out, ",\"limit_bytes\":%lld,\"least_bytes\":%lld,\"blobs\":[",
-                  (long long)error->limit_bytes, (long long)error->least_bytes);
-  for (int i = 0; i < error->n_blob; i++) {
-    neap_buffer_add(out, "%s{\"bytes\":%lld", i > 0 ? "," : "", (long long)error->blobs[i].bytes);
-    add_text(out, "name", error->blobs[i].name);
+/* ,"blobs":[{..}, ..] */
+static void add_alive(neap_buffer *out, const char *what, int n, const neap_live_bytes *alive) {
+  neap_buffer_add(out, ",\"%s\":[", what);
+  for (int i = 0; i < n; i++) {
+    neap_buffer_add(out, "%s{\"bytes\":%lld", i > 0 ? "," : "", (long long)alive[i].bytes);
+    add_text(out, "name", alive[i].name);
+    if (alive[i].module != NULL) add_text(out, "module", alive[i].module);
+    if (alive[i].line != NULL) add_text(out, "line", alive[i].line);
     neap_buffer_add(out, "}");
   }
   neap_buffer_add(out, "]");
+}
+
+/* Of a refused limit which one, and what would do; of the system what it was asked for, and had;
+ * and what is alive where most is. */
+static void add_refusal(neap_buffer *out, const neap_error *error) {
+  if (error->limit != NULL) {
+    add_text(out, "limit", error->limit);
+    neap_buffer_add(out, ",\"limit_bytes\":%lld,\"least_bytes\":%lld",
+                    (long long)error->limit_bytes, (long long)error->least_bytes);
+  }
+  if (error->request_bytes > 0)
+    neap_buffer_add(out, ",\"request_bytes\":%lld", (long long)error->request_bytes);
+  if (error->available_bytes > 0)
+    neap_buffer_add(out, ",\"available_bytes\":%lld", (long long)error->available_bytes);
+  add_alive(out, "blobs", error->n_blob, error->blobs);
+  add_alive(out, "modules", error->n_module, error->modules);
 }
 
 /* As JSON. Where memory is refused there is none. */
@@ -234,7 +261,8 @@ static void print_error(const neap_error *error, neap_buffer *out) {
   add_text(out, "op", error->op);
   add_text(out, "blob", error->blob);
   if (error->line[0] != '\0') add_text(out, "line", error->line);
-  if (error->limit != NULL) add_refusal(out, error);
+  if (error->limit != NULL || error->code == NEAP_MEMORY) add_refusal(out, error);
+  if (error->hint[0] != '\0') add_text(out, "hint", error->hint);
   neap_buffer_add(out, "}");
   if (out->failed) neap_buffer_fini(out);
 }
@@ -255,8 +283,10 @@ static const char *status_of(const neap_error *error) {
 static void fill_row(neap_run *run) {
   neap_run_row *row = &run->row;
   row->n_step = run->took.n;
+  const neap_durations_part took = neap_durations_all(&run->took);
   row->step_min_ns = run->took.min_ns;
-  row->step_median_ns = neap_durations_recent(&run->took, NEAP_N_DURATION).median_ns;
+  row->step_median_ns = took.median_ns;
+  row->step_p95_ns = took.p95_ns;
   row->resident_bytes = (int64_t)neap_process_resident_peak_bytes();
   row->seen_at = neap_wall_ms() / 1000;
   row->ended_at = run->going ? 0 : row->seen_at;
@@ -278,6 +308,26 @@ static neap_status put_time(neap_run *run, int64_t run_id, neap_error *error) {
   return neap_store_insert_run_time(run->store, run_id, &row, lost, error);
 }
 
+/* The program's row as its steps are now. */
+static void fill_program(program *p) {
+  if (p->took == NULL) return;
+  const neap_durations_part took = neap_durations_all(p->took);
+  p->row.n_step = p->took->n;
+  p->row.step_min_ns = p->took->min_ns;
+  p->row.step_median_ns = took.median_ns;
+  p->row.step_p95_ns = took.p95_ns;
+}
+
+static neap_status put_programs(neap_run *run, int64_t run_id, neap_error *error) {
+  for (int i = 0; i < run->n_program; i++) {
+    program *p = &run->program[i];
+    if (!p->dirty) continue;
+    fill_program(p);
+    NEAP_TRY(neap_store_put_program(run->store, run_id, p->uuid, &p->row, error));
+  }
+  return NEAP_OK;
+}
+
 /* Within a transaction. *run_id: of its row. */
 static neap_status put_rows(neap_run *run, int64_t machine_id, int64_t *run_id, bool *found,
                             neap_error *error) {
@@ -289,6 +339,7 @@ static neap_status put_rows(neap_run *run, int64_t machine_id, int64_t *run_id, 
     NEAP_TRY(neap_store_update_run(run->store, *run_id, &run->row, lost, found, error));
   if (!*found) return NEAP_OK;
   NEAP_TRY(put_time(run, *run_id, error));
+  NEAP_TRY(put_programs(run, *run_id, error));
   neap_sql sql = neap_store_metric_sql(run->store, lost);
   neap_status status = NEAP_OK;
   for (int i = 0; i < run->n_sample && status == NEAP_OK; i++) {
@@ -316,6 +367,7 @@ static neap_status put(neap_run *run, neap_error *error) {
   run->gone = !found;
   run->dirty = false;
   run->n_written = run->took.n;
+  for (int i = 0; i < run->n_program; i++) run->program[i].dirty = false;
   forget_samples(run);
   return NEAP_OK;
 }
@@ -364,6 +416,12 @@ static neap_status write_kept(neap_store *store, neap_error *error) {
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
+/* Whether the program does what the run is about. A run that nobody has named a mode for is about
+ * its first one. */
+static bool is_main(const neap_run *run, const neap_run_row *part) {
+  return run->row.mode == NULL || part->mode == NULL || strcmp(run->row.mode, part->mode) == 0;
+}
+
 /* The largest of its programs, and the first that has a plan with a row. */
 static neap_status merge(neap_run *run, const neap_run_row *part, neap_error *error) {
   neap_run_row *row = &run->row;
@@ -372,6 +430,11 @@ static neap_status merge(neap_run *run, const neap_run_row *part, neap_error *er
       (row->script == NULL && !copy_text(run, part->script, &row->script)) ||
       (row->tag == NULL && !copy_text(run, part->tag, &row->tag)))
     return neap_fail_memory(error, 256, "what a run is called");
+  /* Of a look at data, the evaluation of a training, only the bytes count. */
+  if (!is_main(run, part)) {
+    row->planned_bytes = NEAP_MAX(row->planned_bytes, part->planned_bytes);
+    return NEAP_OK;
+  }
   if (row->plan_id == 0) row->plan_id = part->plan_id;
   row->batch = NEAP_MAX(row->batch, part->batch);
   row->planned_bytes = NEAP_MAX(row->planned_bytes, part->planned_bytes);
@@ -391,13 +454,52 @@ static void start(neap_run *run) {
 
 bool neap_run_is_going(const neap_run *run) { return run != NULL && run->going; }
 
-neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, neap_error *error) {
-  NEAP_TRY(merge(run, part, error));
-  if (!run->going) start(run);
+/* One more program. */
+static neap_status join(neap_run *run, const neap_run_row *part, int64_t *program_no,
+                        neap_error *error) {
+  if (!neap_list_grow(&run->program, &run->cap_program, run->n_program + 1, sizeof *run->program))
+    return neap_fail_memory(error, sizeof *run->program, "a program of a run");
+  program *p = &run->program[run->n_program];
+  *p = (program){.row = {.program_no = run->n_program + 1,
+                         .plan_id = part->plan_id,
+                         .net = neap_intern(part->net != NULL ? part->net : ""),
+                         .mode = neap_intern(part->mode != NULL ? part->mode : ""),
+                         .batch = part->batch,
+                         .planned_bytes = part->planned_bytes},
+                 .dirty = true};
+  if (p->row.net == NULL || p->row.mode == NULL)
+    return neap_fail_memory(error, 64, "what a program of a run is called");
+  neap_uuid_text(neap_wall_ms(), p->uuid);
+  *program_no = ++run->n_program;
+  run->dirty = true;
   return NEAP_OK;
 }
 
-void neap_store_run_hold(neap_run *run, int64_t held_bytes) { run->row.held_bytes = held_bytes; }
+neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, int64_t *program_no,
+                                 neap_error *error) {
+  NEAP_TRY(merge(run, part, error));
+  if (*program_no == 0) NEAP_TRY(join(run, part, program_no, error));
+  /* An evaluation after a training does not make that go on; it is written with what comes next. */
+  if (!run->going && is_main(run, part)) start(run);
+  return NEAP_OK;
+}
+
+void neap_store_run_hold(neap_run *run, int64_t program_no, int64_t held_bytes,
+                         const neap_durations *took) {
+  NEAP_ASSERT(program_no > 0 && program_no <= run->n_program, "a program of the run: %lld",
+              (long long)program_no);
+  program *p = &run->program[program_no - 1];
+  run->row.held_bytes = p->row.held_bytes = held_bytes;
+  p->took = took;
+  p->dirty = run->dirty = true;
+}
+
+void neap_store_run_leave(neap_run *run, int64_t program_no) {
+  if (program_no == 0) return;
+  program *p = &run->program[program_no - 1];
+  fill_program(p);
+  p->took = NULL;
+}
 
 void neap_store_run_fail(neap_run *run, const neap_error *error) {
   run->failed = *error;

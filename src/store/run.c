@@ -15,6 +15,14 @@ static neap_status find_plan_row(neap_store *store, int64_t plan_id, const char 
   return status;
 }
 
+/* A number of steps, nanoseconds, bytes or seconds, where 0 is none. */
+static void bind_unless_0(neap_sql *sql, int64_t value) {
+  if (value != 0)
+    neap_sql_int(sql, value);
+  else
+    neap_sql_null(sql);
+}
+
 neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, int64_t machine_id,
                                   const char *lost, int64_t *run_id, neap_error *error) {
   neap_row_kind kind = NEAP_ROW_RUN;
@@ -37,21 +45,14 @@ neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, in
   return status;
 }
 
-/* A number of steps, nanoseconds, bytes or seconds, where 0 is none. */
-static void bind_unless_0(neap_sql *sql, int64_t value) {
-  if (value != 0)
-    neap_sql_int(sql, value);
-  else
-    neap_sql_null(sql);
-}
-
 /* What changes while a run goes on. What users write themselves, tag and star, stays theirs. */
 neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_run_row *row,
                                   const char *lost, bool *found, neap_error *error) {
   neap_sql sql = neap_sql_new(
     store,
     "UPDATE run SET n_step = ?, seen_at = ?, ended_at = ?, step_min_ns = ?, step_median_ns = ?, "
-    "batch = ?, planned_bytes = ?, held_bytes = ?, resident_bytes = ?, status = ?, error = ?, "
+    "step_p95_ns = ?, batch = ?, planned_bytes = ?, held_bytes = ?, resident_bytes = ?, status = "
+    "?, error = ?, "
     "plan_id = coalesce(plan_id, (SELECT plan_id FROM plan WHERE plan_id = ?)) WHERE run_id = ?",
     lost);
   neap_sql_int(&sql, row->n_step);
@@ -59,6 +60,7 @@ neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_
   bind_unless_0(&sql, row->ended_at);
   bind_unless_0(&sql, row->step_min_ns);
   bind_unless_0(&sql, row->step_median_ns);
+  bind_unless_0(&sql, row->step_p95_ns);
   neap_sql_int(&sql, row->batch);
   neap_sql_int(&sql, row->planned_bytes);
   bind_unless_0(&sql, row->held_bytes);
@@ -124,25 +126,76 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = neap_store_machine(store, &machine_id, error);
   if (status == NEAP_OK) status = neap_store_insert_run(store, &kept, machine_id, lost, &id, error);
+  const neap_program_row program = {.program_no = 1,
+                                    .plan_id = row->plan_id,
+                                    .net = row->net,
+                                    .mode = row->mode,
+                                    .batch = row->batch,
+                                    .n_step = row->n_step,
+                                    .step_min_ns = row->step_min_ns,
+                                    .step_median_ns = row->step_median_ns,
+                                    .step_p95_ns = row->step_p95_ns,
+                                    .planned_bytes = row->planned_bytes,
+                                    .held_bytes = row->held_bytes};
+  char uuid[37];
+  neap_uuid_text(neap_wall_ms(), uuid);
+  if (status == NEAP_OK) status = neap_store_put_program(store, id, uuid, &program, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
   store->machine_id = machine_id;
   *run_id = id;
   return NEAP_OK;
 }
 
+neap_status neap_store_put_program(neap_store *store, int64_t run_id, const char *uuid,
+                                   const neap_program_row *row, neap_error *error) {
+  static const char lost[] = "a program of this run is not stored";
+  /* Its columns are named here, not by their description: a step that finds a second gone comes by,
+   * and takes no memory. */
+  static const char text[] =
+    "INSERT INTO program (run_id, program_no, uuid, plan_id, net, mode, batch, n_step, "
+    "step_min_ns, "
+    "step_median_ns, step_p95_ns, planned_bytes, held_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
+    "?, ?, ?) ON CONFLICT (run_id, program_no) DO UPDATE SET n_step = excluded.n_step, step_min_ns "
+    "= "
+    "excluded.step_min_ns, step_median_ns = excluded.step_median_ns, step_p95_ns = "
+    "excluded.step_p95_ns, held_bytes = excluded.held_bytes";
+  bool has_plan;
+  NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
+  neap_sql sql = neap_sql_new(store, text, lost);
+  neap_sql_int(&sql, run_id);
+  neap_sql_int(&sql, row->program_no);
+  neap_sql_text(&sql, uuid);
+  bind_unless_0(&sql, has_plan ? row->plan_id : 0);
+  neap_sql_text(&sql, row->net);
+  neap_sql_text(&sql, row->mode);
+  neap_sql_int(&sql, row->batch);
+  neap_sql_int(&sql, row->n_step);
+  bind_unless_0(&sql, row->step_min_ns);
+  bind_unless_0(&sql, row->step_median_ns);
+  bind_unless_0(&sql, row->step_p95_ns);
+  neap_sql_int(&sql, row->planned_bytes);
+  bind_unless_0(&sql, row->held_bytes);
+  neap_status status = neap_sql_run(&sql, error);
+  neap_sql_fini(&sql);
+  return status;
+}
+
 /* All rows or none, in place of those that there are. */
-neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int n,
+neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int64_t program_no, int n,
                                    const neap_run_op_row *row, neap_error *error) {
   static const char lost[] = "the times of this run's ops are not stored";
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_row_kind kind = NEAP_ROW_RUN_OP;
-  neap_sql sql = neap_sql_new(store, "DELETE FROM run_op WHERE run_id = ?", lost);
+  neap_sql sql =
+    neap_sql_new(store, "DELETE FROM program_op WHERE run_id = ? AND program_no = ?", lost);
   neap_sql_int(&sql, run_id);
+  neap_sql_int(&sql, program_no);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
-  sql = neap_sql_insert(store, "run_op", 1, "run_id", 1, &kind, "", lost);
+  sql = neap_sql_insert(store, "program_op", 2, "run_id, program_no", 1, &kind, "", lost);
   for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_sql_int(&sql, run_id);
+    neap_sql_int(&sql, program_no);
     neap_sql_bind_row(&sql, kind, &row[i]);
     status = neap_sql_run(&sql, error);
   }

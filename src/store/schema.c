@@ -133,7 +133,7 @@ static neap_status drop_views(neap_store *store, neap_error *error) {
       store,
       "SELECT 'DROP VIEW \"' || replace(name, '\"', '\"\"') || '\"' FROM sqlite_master WHERE type "
       "= 'view' AND (name GLOB 'v_*' OR name IN ('plan_op', 'plan_value', 'subnet_op', "
-      "'subnet_value')) LIMIT 1",
+      "'subnet_value', 'run_op')) LIMIT 1",
       lost);
     /* The name is copied, and the statement over, before the view goes. */
     bool row;

@@ -4,6 +4,7 @@
 #include "plan/plan_int.h"
 #include "store/store_int.h"
 
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -187,6 +188,39 @@ TEST(a_second_compile_finds_the_plan) {
   neap_forecast_fini(&first);
   neap_forecast_fini(&second);
   neap_forecast_fini(&third);
+  neap_net_free(net);
+  neap_db_close(store);
+  drop_path();
+}
+
+/* A plan that needs no search is made again, which takes no longer than finding it; all the same it
+ * has one row. */
+TEST(what_is_cheap_to_find_is_not_kept) {
+  fresh_path();
+  unsetenv("NEAP_CACHE");
+  neap_store *store = open_store();
+  neap_net *net = NULL;
+  neap_forecast f[3];
+  CHECK_OK(build_conv(true, &net, &error));
+  neap_compile_options options = {.plan = {.policy = NEAP_POLICY_OFFSET}, .store = store};
+  for (int k = 0; k < 2; k++) {
+    CHECK_OK(neap_driver_plan(net, &options, &f[k], &error));
+    CHECK(!f[k].hit && !f[k].kept && f[k].plan->n_search > 0);
+    CHECK(strcmp(neap_forecast_figures(&f[k]).source, "planned") == 0);
+  }
+  CHECK(f[0].plan_id > 0 && f[0].plan_id == f[1].plan_id);
+  CHECK_EQ(f[0].plan->n_search, f[1].plan->n_search);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 1);
+  CHECK_EQ(ask(store, "SELECT n_search FROM plan"), f[0].plan->n_search);
+  setenv("NEAP_CACHE", "all", 1);
+  CHECK_OK(neap_driver_plan(net, &options, &f[2], &error));
+  CHECK(!f[2].hit && f[2].kept && f[2].plan_id == f[0].plan_id);
+  neap_forecast_fini(&f[2]);
+  CHECK_OK(neap_driver_plan(net, &options, &f[2], &error));
+  CHECK(f[2].hit && f[2].plan->n_search == f[0].plan->n_search);
+  CHECK(strcmp(neap_forecast_figures(&f[2]).source, "read") == 0);
+  for (int k = 0; k < 3; k++) neap_forecast_fini(&f[k]);
   neap_net_free(net);
   neap_db_close(store);
   drop_path();
@@ -434,10 +468,11 @@ TEST(a_budget_is_kept_or_refused_with_what_would_do) {
 }
 
 int main(int argc, char **argv) {
+  setenv("NEAP_CACHE", "all", 1); /* cheap plans are read back, too */
   return RUN(argc, argv, T(a_convolutional_net_trains_alike_under_every_plan), T(engines_agree),
              T(fetch_reorders_blocked_values), T(a_second_compile_finds_the_plan),
-             T(a_stored_plan_runs_bit_for_bit), T(a_stored_plan_is_checked),
-             T(a_stored_plan_of_other_kernels_is_made_again),
+             T(what_is_cheap_to_find_is_not_kept), T(a_stored_plan_runs_bit_for_bit),
+             T(a_stored_plan_is_checked), T(a_stored_plan_of_other_kernels_is_made_again),
              T(a_run_is_recorded_with_its_ops_and_metrics), T(a_dynamic_run_leaves_no_plans),
              T(a_store_that_cannot_write_stops_nothing),
              T(every_refused_allocation_is_survived_with_a_store),

@@ -64,12 +64,18 @@ TEST(what_ended_a_run_is_told) {
                     .limit_bytes = 100,
                     .least_bytes = 200,
                     .n_blob = 1,
-                    .blobs = {{"conv1", 192}}};
+                    .blobs = {{.name = "conv1", .module = "net", .line = "a.lua:3", .bytes = 192}},
+                    .n_module = 1,
+                    .modules = {{.name = "net", .bytes = 200}}};
   CHECK_OK(neap_run_end(run, NULL, &why, &error));
   CHECK(strcmp(ask_text(store,
                         "SELECT status || ' ' || (error ->> 'limit') || ' ' || (error ->> "
                         "'least_bytes') || ' ' || (error ->> '$.blobs[0].name') FROM run"),
                "refused budget 200 conv1") == 0);
+  CHECK(strcmp(ask_text(store,
+                        "SELECT (error ->> '$.blobs[0].module') || ' ' || (error ->> "
+                        "'$.blobs[0].line') || ' ' || (error ->> '$.modules[0].bytes') FROM run"),
+               "net a.lua:3 200") == 0);
   CHECK_FAILS(neap_run_end(run, "okay", NULL, &error), NEAP_ARGUMENT, "got \"okay\"");
   neap_run_close(run);
 
@@ -98,15 +104,24 @@ TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory)
   neap_run *run = run_of(store, "fast");
   take_steps(run, 1, 1);
   CHECK_OK(neap_run_metric(run, "rare", 7, 0.5, &error));
+  const neap_run_row part = {.net = "tiny", .mode = "train", .batch = 4};
+  neap_durations took = {0};
+  int64_t program_no = 0;
+  CHECK_OK(neap_store_run_begin(run, &part, &program_no, &error));
+  CHECK_EQ(program_no, 1);
   int64_t blocks = neap_memory_read().n_alloc;
   for (int64_t i = 2; i <= 100000; i++) {
-    neap_store_run_hold(run, i);
+    neap_durations_add(&took, i);
+    neap_store_run_hold(run, program_no, i, &took);
     CHECK_OK(neap_run_metric(run, "loss", i, (double)i, &error));
     CHECK_OK(neap_run_metric(run, "accuracy", i, 0.5, &error));
   }
   CHECK_EQ(neap_memory_read().n_alloc, blocks);
   CHECK_OK(neap_run_metric(run, "loss", 100001, (double)NAN, &error)); /* left out */
+  neap_store_run_leave(run, program_no);
   neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT n_step FROM program WHERE program_no = 1 AND held_bytes = 100000"),
+           99999);
   CHECK_EQ(ask(store, "SELECT count(*) BETWEEN 600 AND 2048 FROM run_metric"), 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric WHERE name = 'rare'"), 1);
   CHECK_EQ(ask(store, "SELECT max(at_step) FROM run_metric WHERE name = 'loss'"), 100000);

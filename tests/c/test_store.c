@@ -10,22 +10,31 @@ static neap_store_hit find_plan(neap_store *store, const char *key, const char *
   row.key_text = key_text;
   row.net_text = net_text;
   row.net_hash = net_text;
-  neap_store_hit hit = {.found = true, .plan_id = -1};
+  neap_store_hit hit = {.found = true};
   CHECK_OK(neap_store_find_plan(store, &row, &hit, &error));
   return hit;
+}
+
+/* The history's row of it under this net's name and text, used once more; 0: none. */
+static int64_t use_plan(neap_store *store, const char *key, const char *net_name,
+                        const char *net_text, bool hit) {
+  neap_store_plan row = row_for(net_name, key);
+  int64_t id = -1;
+  row.net_text = row.net_hash = net_text;
+  CHECK_OK(neap_store_use_plan(store, &row, hit, &id, &error));
+  return id;
 }
 
 TEST(a_plan_is_found_by_key_and_text) {
   neap_store *store = opened(temp_path("find.db"));
   int64_t id = add_plan(store, "tiny", "k1");
   neap_store_hit hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
-  CHECK(hit.found && hit.plan_id == id);
+  CHECK(hit.found && use_plan(store, "k1", "tiny", "net tiny", false) == id);
   CHECK(strcmp(hit.choices, "ref ref ref") == 0 && strcmp(hit.plan_text, "the plan") == 0);
   /* Found for any net; in the history under each name that it was stored for. */
   hit = find_plan(store, "k1", "canonical", "other", "net other");
-  CHECK(hit.found && hit.plan_id == 0);
-  hit = find_plan(store, "k1", "canonical", "tiny", "net tiny, with other names");
-  CHECK(hit.found && hit.plan_id == 0);
+  CHECK(hit.found && use_plan(store, "k1", "other", "net other", false) == 0);
+  CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny, with other names", true), 0);
   hit = find_plan(store, "k1", "another text", "tiny", "net tiny");
   CHECK(!hit.found && hit.choices == NULL && hit.plan_text == NULL);
   hit = find_plan(store, "k2", "canonical", "tiny", "net tiny");
@@ -34,8 +43,11 @@ TEST(a_plan_is_found_by_key_and_text) {
   int64_t second = add_plan(store, "other", "k1");
   CHECK(second != id);
   hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
-  CHECK(hit.found && hit.plan_id == id);
-  CHECK_OK(neap_store_touch_plan(store, "k1", id, &error));
+  CHECK(hit.found);
+  CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", true), id);
+  CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
+  /* What was planned again is used, and no hit. */
+  CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", false), id);
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
   neap_db_close(store);
 }
@@ -50,7 +62,7 @@ static int64_t add_run(neap_store *store, int64_t plan_id, int64_t started_at) {
   neap_run_op_row op = {.step = 0, .n_call = 1, .min_ns = 5, .median_ns = 5};
   int64_t run_id = 0;
   CHECK_OK(neap_store_add_run(store, &row, &run_id, &error));
-  CHECK_OK(neap_store_add_run_ops(store, run_id, 1, &op, &error));
+  CHECK_OK(neap_store_add_run_ops(store, run_id, 1, 1, &op, &error));
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.5, &error));
   return run_id;
 }
@@ -66,7 +78,8 @@ TEST(history_outlives_the_cache) {
   CHECK_EQ(ask(store, "SELECT run_id FROM v_op_time WHERE name = 'block1/relu_1'"), run);
   /* Made again, the plan is the one that is known. */
   CHECK_EQ(add_plan(store, "tiny", "k1"), id);
-  CHECK(find_plan(store, "k1", "canonical", "tiny", "net tiny").plan_id == id);
+  CHECK(find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
+  CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", true), id);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4);
   neap_db_close(store);
 }
@@ -96,7 +109,7 @@ TEST(newest_is_what_was_used_last) {
   neap_store *store = opened(temp_path("newest.db"));
   int64_t first = add_plan(store, "tiny", "k1"), second = add_plan(store, "tiny", "k2");
   CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), second);
-  CHECK_OK(neap_store_touch_plan(store, "k1", first, &error));
+  CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", false), first);
   CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), first);
   add_plan(store, "tiny", "k2"); /* made again */
   CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan WHERE newest"), second);
@@ -224,14 +237,18 @@ TEST(runs_ops_and_metrics_are_stored) {
   neap_run_op_row op[3] = {{.step = 0, .n_call = 10, .min_ns = 2, .median_ns = 3},
                            {.step = 1, .n_call = 10, .min_ns = 1, .median_ns = 1},
                            {.step = 2, .n_call = 10, .min_ns = 4, .median_ns = 4}};
-  CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error));
+  CHECK_OK(neap_store_add_run_ops(store, second, 1, 3, op, &error));
   CHECK(strcmp(ask_text(store,
                         "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE "
                         "newest ORDER BY step"),
                "block1/relu_1 37.5 8.0") == 0);
-  CHECK_OK(neap_store_add_run_ops(store, second, 3, op, &error)); /* in place of the first */
+  CHECK_OK(neap_store_add_run_ops(store, second, 1, 3, op, &error)); /* in place of the first */
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 3);
-  CHECK_FAILS(neap_store_add_run_ops(store, 999, 3, op, &error), NEAP_DB,
+  /* Of another program beside it; the view has the first one's alone. */
+  CHECK_OK(neap_store_add_run_ops(store, second, 2, 2, op, &error));
+  CHECK_EQ(ask(store, "SELECT count(*) FROM program_op"), 5);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 3);
+  CHECK_FAILS(neap_store_add_run_ops(store, 999, 1, 3, op, &error), NEAP_DB,
               "the times of this run's ops are not stored");
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.5, &error));
   CHECK_OK(neap_store_add_metric(store, run_id, "loss", 1, 0.25, &error));

@@ -10,20 +10,20 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
-    16);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 15);
+    18);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 18);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
   neap_db_close(store);
 }
 
@@ -54,7 +54,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 7);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
   CHECK_EQ(ask(store, "SELECT net_id FROM v_net WHERE name = 'kept' AND text = 'net kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
@@ -66,6 +66,51 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
            64);
   /* Tables and views of the user are left as they are. */
   CHECK(strcmp(ask_text(store, "SELECT key || text FROM mine, notes"), "kn") == 0);
+  neap_db_close(store);
+}
+
+/* Before runs had programs each run had one, whose times are still found by its run. */
+TEST(runs_of_the_schema_before_programs_have_one) {
+  const char *path = temp_path("seven.db");
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  CHECK_EQ(neap_sql_add_functions(db), SQLITE_OK);
+  static const char *const before[] = {"0001_plan",     "0002_run",     "0003_tuning",
+                                       "0004_flops",    "0005_history", "0006_live_runs",
+                                       "0007_structure"};
+  for (int i = 0; i < NEAP_COUNT(before); i++) {
+    char name[64];
+    snprintf(name, sizeof name, "db/migrations/%s.sql", before[i]);
+    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(name, NULL), NULL, NULL, NULL), SQLITE_OK);
+  }
+  CHECK_EQ(
+    sqlite3_exec(
+      db,
+      "INSERT INTO machine (machine_id, cpu, isa, n_core, ram_bytes) VALUES (1, 'c', 'avx', 2, 9);"
+      "INSERT INTO run (run_id, uuid, net, mode, batch, machine_id, n_thread, n_step, started_at, "
+      "step_min_ns, planned_bytes, status) VALUES (4, 'u4', 'kept', 'train', 8, 1, 2, 3, 1000, 5, "
+      "64, 'finished'), (5, 'u5', 'kept', 'infer', 8, 1, 2, 1, 1001, 7, 32, 'finished');"
+      "INSERT INTO run_op VALUES (4, 1, 3, 5, 6, 0, 0, 99), (4, 2, 3, 2, 2, 5, 0, NULL);"
+      "INSERT INTO plan_cache VALUES ('k', 'd', 1, x'00', 1, x'00', 1, x'00', 5, 5);"
+      "CREATE VIEW mine AS SELECT run_id, sum(median_ns) AS ns FROM run_op GROUP BY run_id;"
+      "PRAGMA user_version = 7; PRAGMA application_id = 0x4e454150",
+      NULL, NULL, NULL),
+    SQLITE_OK);
+  sqlite3_close(db);
+  neap_store *store = opened(path);
+  if (store == NULL) return;
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM program WHERE program_no = 1 AND net = 'kept'"), 2);
+  CHECK_EQ(ask(store, "SELECT n_step FROM program WHERE run_id = 4 AND step_min_ns = 5"), 3);
+  CHECK_EQ(ask(store,
+               "SELECT median_ns FROM run_op WHERE run_id = 4 AND step = 1 AND p95_ns IS "
+               "NULL AND gap_ns IS NULL"),
+           6);
+  CHECK_EQ(ask(store, "SELECT ns FROM mine WHERE run_id = 4"), 8); /* the user's own view */
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
+  char *report = NULL;
+  CHECK_OK(neap_db_check(store, &report, &error));
+  neap_free(report);
   neap_db_close(store);
 }
 
@@ -268,7 +313,9 @@ TEST(a_file_that_can_only_be_read_is_read) {
   if (store != NULL) {
     CHECK(neap_db_is_readonly(store));
     CHECK_EQ(ask(store, "SELECT plan_id FROM v_plan"), id);
-    CHECK_FAILS(neap_store_touch_plan(store, "k1", id, &error), NEAP_DB, "can only be read");
+    neap_store_plan row = row_for("tiny", "k1");
+    int64_t used = 0;
+    CHECK_FAILS(neap_store_use_plan(store, &row, true, &used, &error), NEAP_DB, "can only be read");
     neap_run_row run = {.plan_id = id, .net = "tiny", .mode = "infer", .batch = 16};
     int64_t run_id;
     CHECK_FAILS(neap_store_add_run(store, &run, &run_id, &error), NEAP_DB,
@@ -341,6 +388,7 @@ int main(int argc, char **argv) {
   int failed = RUN(
     argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it),
     T(an_old_file_is_migrated_and_its_views_are_renewed), T(runs_of_an_old_file_survive),
+    T(runs_of_the_schema_before_programs_have_one),
     T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
     T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
     T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment),

@@ -729,6 +729,7 @@ TEST(imported_models) {
 }
 
 int main(int argc, char **argv) {
+  setenv("NEAP_CACHE", "all", 1); /* cheap plans are read back, too */
   return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference),
              T(a_recurrent_net), T(a_transformer), T(plans_within_plans), T(side_by_side),
              T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch),

@@ -251,7 +251,7 @@ describe("a budget in bodies", function()
       print(plan.n_recomputed, plan.arena_bytes, plan.hit)
     ]]
     script:flush()
-    local run = ("NEAP_DB=%s.db %s run %s 2>&1"):format(base, support.program, base)
+    local run = ("NEAP_CACHE=all NEAP_DB=%s.db %s run %s 2>&1"):format(base, support.program, base)
     local first, again = support.shell(run), support.shell(run)
     assert.has_match("^[1-9]%d*\t%d+\tfalse\n$", first)
     assert.equal(first:gsub("false", "true"), again)

@@ -185,7 +185,7 @@ describe("a net is built once", function()
       print(plan.hit, neap.memory().n_built - before)
     ]]
     script:flush()
-    local run = ("NEAP_DB=%s.db %s run %s 2>&1"):format(base, support.program, base)
+    local run = ("NEAP_CACHE=all NEAP_DB=%s.db %s run %s 2>&1"):format(base, support.program, base)
     assert.are.equal("false\t1\n", support.shell(run))
     assert.are.equal("true\t1\n", support.shell(run))
     support.shell(("rm -f %s %s.db*"):format(base, base))

@@ -210,7 +210,7 @@ describe("the care of a database", function()
     file:close()
     assert.equal(1, #object.run)
     assert.equal("a", object.run[1].net)
-    assert.equal(one(db, "count(*) from run_op where run_id = 1"), #object.run_op)
+    assert.equal(one(db, "count(*) from run_op where run_id = 1"), #object.program_op)
     assert(db:export { folder .. "/csv" })
     local n = 0
     for line in io.lines(folder .. "/csv/run.csv") do

@@ -8,7 +8,8 @@ local folder
 
 --- One step of LeNet's training; output with standard error.
 local function bench(path, words)
-  return shell(("NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path, program, words or ""))
+  return shell(("NEAP_CACHE=all NEAP_DB=%s %s bench lenet:8 --steps 2 %s 2>&1"):format(path,
+    program, words or ""))
 end
 
 local function rows(db, sql, params) return assert(db:sql(sql, params)) end
@@ -22,7 +23,8 @@ describe("the database", function()
     assert.equal(0, select(2, bench(path)))
     assert.equal(0, select(2, bench(path, "--infer")))
     assert.equal(0, select(2,
-      shell(("NEAP_PROFILE=1 NEAP_DB=%s %s bench lenet:8 --steps 2"):format(path, program))))
+      shell(("NEAP_CACHE=all NEAP_PROFILE=1 NEAP_DB=%s %s bench lenet:8 --steps 2"):format(path,
+        program))))
     db = assert(neap.db(path))
   end)
   teardown(function()
@@ -102,8 +104,15 @@ describe("the database", function()
     assert.equal(1, runs[3].newest)
   end)
 
-  it("has rows per op of the profiled run only, and they add up", function()
-    local ops = rows(db, "select * from v_op_time")
+  it("has rows per op of each run, and they add up", function()
+    assert.same({ 1, 2, 3 }, (function()
+      local runs = {}
+      for i, r in ipairs(rows(db, "select distinct run_id from run_op order by run_id")) do
+        runs[i] = r.run_id
+      end
+      return runs
+    end)())
+    local ops = rows(db, "select * from v_op_time where run_id = 3")
     assert.equal(
       rows(db, "select count(*) as n from plan_op o join v_plan p using (plan_id) where \z
         p.mode = 'train'")[1].n, #ops)

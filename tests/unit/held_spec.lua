@@ -89,3 +89,22 @@ describe("a layer's parameter that forward does not read", function()
     end
   end)
 end)
+
+describe("the forecast of a trainer that evaluates, too", function()
+  it("is what its workspace holds after both", function()
+    local model = nn.Sequential {
+      seed = 1, input = { 1, 12, 12 }, nn.Conv2d { 1, 8, kernel = 3 }, nn.BatchNorm2d { 8 },
+      nn.ReLU(), nn.MaxPool2d { 2 }, nn.Flatten(), nn.Linear { 200, 10 },
+    }
+    local t <close> = neap.trainer {
+      model = model, optimizer = optim.Adam { lr = 0.1 }, loss = nn.CrossEntropyLoss {},
+      metrics = "accuracy",
+    }
+    local batch = { x = neap.rand(8, 1, 12, 12), y = neap.zeros(8):to "i64" }
+    local forecast = t:forecast(8, batch, 8)
+    t:step(batch)
+    assert.are.equal(forecast.total_bytes, t.ws:held_bytes())
+    t:evaluate(neap.data.tensors { x = batch.x, y = batch.y, batch = 8 })
+    assert.are.equal(forecast.evaluated_bytes, t.ws:held_bytes())
+  end)
+end)

@@ -78,8 +78,8 @@ describe("a database that somebody has changed", function()
       script:write(prelude, way.code, "\n")
       script:flush()
       local function run(db)
-        local out = support.shell(("NEAP_DB=%s %s run %s.lua %s.safetensors 2>%s.err"):format(db,
-          support.program, base, base, base))
+        local out = support.shell(("NEAP_CACHE=all NEAP_DB=%s %s run %s.lua %s.safetensors \z
+          2>%s.err"):format(db, support.program, base, base, base))
         local err <close> = assert(io.open(base .. ".err"))
         return out, err:read "a"
       end

@@ -140,11 +140,14 @@ describe("fit", function()
     local t <close> = make()
     t:fit(points(), { verbose = 0, steps = 2 })
     local run = t:run()
-    assert.is_truthy(
-      tostring(run):find("^run: %d+ steps?, median .* held; op by op with profile = true$"),
-      tostring(run))
-    raises({ "nothing was measured op by op", "profile = true" }, run.ops, run)
-    raises({ "nothing was measured op by op", "profile = true" }, run.table, run)
+    assert.are.equal(t:program().plan.n_op, #run:ops())
+    for _, row in ipairs(run:ops()) do
+      assert.are.equal(2, row.n_call)
+      assert.is_true(row.min_us <= row.median_us and row.median_us <= row.p95_us)
+      assert.is_true(row.gap_us >= 0)
+    end
+    assert.is_truthy(tostring(run):find("median_us", 1, true))
+    raises("profile = true", run.trace, run)
     for _, call in ipairs { t.plan, t.program, t.run } do
       for got, wrong in pairs {
         ["a table"] = { foo = 1 }, ["a string"] = "x", ["0"] = 0, ["1.5"] = 1.5,

@@ -354,13 +354,16 @@ describe("a program", function()
     end
   end)
 
-  it("has times op by op when it is asked to profile", function()
+  it("has times op by op, and calls one by one when it is asked to profile", function()
     local net = training_net()
     local ws <close> = neap.workspace {}
     ws:init(net)
     for name, t in pairs(feeds()) do ws:feed(name, t) end
     local plain <close> = ws:compile(net)
-    raises("profile = true", function() plain:profile { steps = 1 } end)
+    local seen = plain:profile { steps = 2 }
+    assert.are.equal(#plain.plan:ops(), #seen:ops())
+    assert.are.equal(2, seen:ops()[1].n_call)
+    raises("profile = true", seen.trace, seen)
     local program <close> = ws:compile(net, { profile = true })
     local run = program:profile { steps = 3 }
     assert.are.equal(#program.plan:ops(), #run:ops())
@@ -470,7 +473,7 @@ describe("the database", function()
     assert.is_true(db:verify().ok)
     assert.are.equal(path, db:info().path)
     -- A second program of the same net finds its plan there.
-    assert.is_true(net:plan({}).hit)
+    assert.are.equal(1, net:plan({}).plan_id)
   end)
 
   it("gives nil and a message for bad SQL, and never changes the file by a question", function()

@@ -247,6 +247,8 @@ function bench.profile(file, o)
   local setup <close> = bench.prepare(file, { train = o.train, batch = o.batch, memory = memory })
   setup.program:run(n_warm_up)
   local run = setup.program:profile { steps = o.steps or 10 }
+  -- the roof under which these times stand, measured the first time
+  require("neap.machine").peaks()
   if o.trace then require("neap.cli").need(run:trace(o.trace, { format = o.format })) end
   return run:table { limit = o.limit or 30 }
 end

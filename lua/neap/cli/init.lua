@@ -188,6 +188,7 @@ local function fail(err, json)
   end
   io.stdout:flush()
   local is_table = type(err) == "table"
+  pcall(require("neap.memory.refusal").say_fits, err)
   local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)"
     or tostring(err)
   io.stderr:write("neap: ", text, "\n")

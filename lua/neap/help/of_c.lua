@@ -121,8 +121,9 @@ return {
     workspace's blobs.",
   ["program:stats"] = "program:stats() -> { n_step, last_ns, min_ns, median_ns, held_bytes (of \z
     its workspace, as ws:held_bytes), process_bytes, .. }.",
-  ["program:times"] = "program:times() -> { step, n_call, min_ns, last_ns, total_ns, thread } per \z
-    step of the plan; nil unless compiled with profile = true.",
+  ["program:times"] = "program:times() -> { step, n_call, min_ns, median_ns, p95_ns, last_ns, \z
+    total_ns, gap_ns, thread } per step of the plan, over all runs; the last calls too when \z
+    compiled with profile = true. nil of a dynamic program.",
   ["program:pool"] = "program:pool() -> what the pool of the program's workspace holds and how \z
     far the last run used it; nil where addresses are planned.",
   ["program:metric"] = "program:metric(name, step, value): a row of the run, once it is recorded.",

@@ -17,6 +17,11 @@ local environment = {
   { "NEAP_NUM_THREADS", "threads of kernels; default: the cores" },
   { "NEAP_ENGINE", "an engine below: only its kernels, and ref where it has none" },
   { "NEAP_PLAN", "off: every value has bytes of its own, nothing is shared" },
+  {
+    "NEAP_CACHE",
+    "all: every plan is kept in the database and read back; off: none; dear, or nothing: those \z
+      that were dear to find",
+  },
   { "NEAP_POISON", "1: freed bytes are filled with NaN before others use them" },
   { "NEAP_DEBUG", "set: errors carry the whole traceback" },
   { "NEAP_PROFILE", "1: every program measures its ops and stores the times" },

@@ -8,15 +8,19 @@ local report = require "neap.report"
 
 local export = {}
 
+local plans = "plan_id in (select plan_id from program where run_id in (select run_id from run \z
+  where %s))"
+
 -- Of a table, which rows belong to the runs that are asked for, by the tables before it.
 local of_runs = {
   meta = "true",
   plan_cache = "false",
   tuning = "false",
   machine = "machine_id in (select machine_id from run where %s)",
-  net = "net_id in (select net_id from plan where plan_id in (select plan_id from run where %s))",
+  machine_peak = "machine_id in (select machine_id from run where %s)",
+  net = "net_id in (select net_id from plan where " .. plans .. ")",
   net_text = "text_id in (select text_id from net where net_id in (select net_id from plan where \z
-    plan_id in (select plan_id from run where %s)))",
+    " .. plans .. "))",
   plan_word = "true",
 }
 
@@ -49,7 +53,7 @@ local function tables(db, runs)
     local where = "true"
     if runs then
       where = of_runs[name] or has.run_id and "run_id in (select run_id from run where %s)"
-        or has.plan_id and "plan_id in (select plan_id from run where %s)" or "false"
+        or has.plan_id and plans or "false"
       where = where:gsub("%%s", (runs:gsub("%%", "%%%%")))
     end
     list[#list + 1] = { name = name, columns = columns, where = where }

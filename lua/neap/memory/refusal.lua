@@ -8,8 +8,10 @@ local core = require "neap.core"
 
 local refusal = {}
 
---- By error object: a function that gives the batch. Goes with the object.
+--- By error object: a function that gives the batch, and one that gives the net and the memory
+-- options which were refused. Both go with the object.
 local finders = setmetatable({}, { __mode = "k" })
+local makers = setmetatable({}, { __mode = "k" })
 
 --- The batch, or nil where none fits or there is no batch to make smaller.
 local function batch_of(err)
@@ -42,11 +44,43 @@ function refusal.around(prepare, f, ...)
     if ok then return ... end
     local err = ...
     if type(err) == "table" and rawget(err, "code") == "budget" then
-      finders[err] = prepare(err)
+      finders[err], makers[err] = prepare(err)
     end
     error(err, 0)
   end
   return done(pcall(f, ...))
+end
+
+--- Whether the same net fits in bf16.
+local function fits_in_halves(err)
+  local make = makers[err]
+  if not make then return false end
+  local ok, plan = pcall(function()
+    local net, memory = make()
+    local given = { store = false }
+    for key, value in pairs(memory or {}) do
+      if given[key] == nil then given[key] = value end
+    end
+    return require("neap.plan.again").retyped(net, "bf16"):plan(given)
+  end)
+  return ok and plan ~= nil
+end
+
+--- Looks for what would fit in place of what was refused, and says it in the error's hint, beside
+-- the limit that would do: the largest batch, and whether the net does in bf16. Plans it takes are
+-- not stored. Once for an error; for others nothing happens.
+function refusal.say_fits(err)
+  local is_refusal = type(err) == "table" and rawget(err, "code") == "budget"
+  if not is_refusal or rawget(err, "fits") then return end
+  local said, fits = { rawget(err, "hint") }, { budget = rawget(err, "least_bytes") }
+  fits.batch = err.batch
+  if fits.batch then said[#said + 1] = ("a batch of %d fits"):format(fits.batch) end
+  if fits_in_halves(err) then
+    fits.dtype = "bf16"
+    said[#said + 1] = "in bf16 it fits"
+  end
+  rawset(err, "fits", fits)
+  rawset(err, "hint", table.concat(said, "; "))
 end
 
 local function copy(t)
@@ -101,6 +135,9 @@ function refusal.around_net(net, memory, f, ...)
         given.inputs = inputs
         return same, within(given)
       end, refusal.most))
+    end, function()
+      local within = left_by(err, same, all)
+      return same, within and within(all)
     end
   end, f, ...)
 end
@@ -108,22 +145,23 @@ end
 --- The same for nets that a function builds for each batch: net_of(n) -> net, memory options.
 -- @param try function|nil f(n) -> the error of making the program of n rows where it will run: what
 --   a plan allows may be refused there, since others hold bytes
-function refusal.around_model(net_of, try, f, ...)
+-- @param rows integer|nil the batch that is asked for
+function refusal.around_model(net_of, try, rows, f, ...)
   return refusal.around(function()
     return function()
       local n = core.fit_batch(net_of, refusal.most)
       local err = try and try(n)
       while err ~= nil and n > 1 do -- fewer rows each time: others may hold more than it counted
         local within = left_by(err, net_of(n))
-        n = within and core.fit_batch(function(rows)
-          local net, memory = net_of(rows)
+        n = within and core.fit_batch(function(fewer)
+          local net, memory = net_of(fewer)
           return net, within(memory)
         end, n - 1)
         if n == nil then return nil end
         err = try(n)
       end
       return err == nil and n or nil
-    end
+    end, rows and function() return net_of(rows) end
   end, f, ...)
 end
 

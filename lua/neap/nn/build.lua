@@ -437,7 +437,7 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
       o_n.batch = n
       return Module.net(self, o_n), memory
     end
-    return refusal.around_model(of_batch, nil, function()
+    return refusal.around_model(of_batch, nil, o.batch, function()
       local net = Module.net(self, net_options)
       if name == "dry_run" then return net:dry_run(given) end
       local plan = most and net:_plan(memory, range_to(self, net_options, memory, most))

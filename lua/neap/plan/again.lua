@@ -73,6 +73,8 @@ local function may_be_false(key)
   return record ~= nil and (record.type == "switch" or (record.range or ""):find "false" ~= nil)
 end
 
+again.retyped = retyped
+
 --- The options with a change made to them, and the dtype that it asks for.
 local function changed(source, change)
   local all, dtype = copy(source.options), nil

@@ -80,6 +80,13 @@ function diff.add_course(side, db, id)
   side.course = ask(db, "select * from run_time where run_id = :id order by at_step", { id = id })
 end
 
+--- What the machine of a run reaches, where that has been measured: {flop_per_s, byte_per_s}.
+function diff.roof_of(db, id)
+  return ask(db, [[select peak_flop_per_s as flop_per_s, peak_byte_per_s as byte_per_s
+    from machine join run using (machine_id) where run_id = :id and peak_flop_per_s > 0
+      and peak_byte_per_s > 0]], { id = id })[1]
+end
+
 --- A stored run as a side.
 function diff.of_run_id(db, id)
   local run = ask(db, "select * from run where run_id = :id", { id = id })[1]
@@ -88,6 +95,7 @@ function diff.of_run_id(db, id)
   local side = diff.of_plan_id(db, run.plan_id, ("run %d of %s"):format(id, said(run)))
   local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
   side.step_ns = run.step_median_ns
+  side.roof = diff.roof_of(db, id)
   diff.add_course(side, db, id)
   if #times > 0 then
     side.times = {}
@@ -277,18 +285,31 @@ local function percent(before, after)
   return before > 0 and 100 * (after - before) / before or after > 0 and math.huge or 0
 end
 
+--- What is left of a step's time beside its ops': medians do not add up, so it may be below 0, and
+-- is no more than noise.
+local function rest_ns(layers, step_ns)
+  for _, layer in ipairs(layers) do step_ns = step_ns - layer.ns end
+  return step_ns
+end
+
 --- What has changed from one side to another. A layer without a change of bytes, name, or of time
 -- beyond its noise has no row; what the times of those add up to is quiet_ns.
 -- @return Report layer, what, bytes, ms; totals before_bytes, after_bytes, memory_percent, and
---   where both have times before_ns, after_ns, time_percent
+--   where both have times before_ns, after_ns (of a step, where that was measured), time_percent
 function diff.sides(before, after)
   local left, rest_left = layers_of(before)
   local right, rest_right = layers_of(after)
   local rows, n_same, ns_left, ns_right, quiet = {}, 0, 0, 0, 0
   local all, timed = align(left, right), before.times ~= nil and after.times ~= nil
+  local gaps_left, gaps_right = 0, 0
+  if timed and before.step_ns and after.step_ns then
+    gaps_left, gaps_right = rest_ns(left, before.step_ns), rest_ns(right, after.step_ns)
+  end
   all[#all + 1] = {
-    { name = "(gaps, frames, copies)", bytes = rest_left, ns = 0, noise_ns = 0 },
-    { name = "(gaps, frames, copies)", bytes = rest_right, ns = 0, noise_ns = 0 },
+    { name = "(gaps, frames, copies)", bytes = rest_left, ns = gaps_left,
+      noise_ns = math.abs(gaps_left) },
+    { name = "(gaps, frames, copies)", bytes = rest_right, ns = gaps_right,
+      noise_ns = math.abs(gaps_right) },
   }
   for _, pair in ipairs(all) do
     local row = row_of(pair[1], pair[2])

@@ -437,39 +437,44 @@ end
 local function check_times(self)
   if self.times then return end
   error(core.error {
-    code = "argument", message = "run: nothing was measured op by op", expected = "profile = true",
-    got = "none",
-    hint = "give the trainer, or ws:compile, profile = true; run.median_ns, .n_step and \z
-      .held_bytes are there without it",
+    code = "argument", message = "run: nothing was measured op by op", expected = "one plan",
+    got = "a dynamic program, whose plans change as it runs",
+    hint = "run.median_ns, .n_step and .held_bytes are there",
   })
 end
 
---- run:ops() -> Report of times op by op, in the order of the schedule.
+--- run:ops() -> Report of times op by op, in the order of the schedule. median_us and p95_us are of
+-- all calls, percent is of the sum of medians: the same figures as the view v_op_time has.
 function Run:ops()
   check_times(self)
   local rows, total = {}, 0
   for i, o in ipairs(self.plan:_ops()) do
     local t = self.times[i]
-    total = total + t.min_ns
+    total = total + t.median_ns
     rows[i] = {
       step = i,
       name = o.name,
       type = o.type,
       phase = o.phase,
       engine = o.engine,
+      median_us = t.median_ns / 1000,
       min_us = t.min_ns / 1000,
+      p95_us = t.p95_ns / 1000,
+      gap_us = t.n_call > 0 and t.gap_ns / t.n_call / 1000 or 0,
       n_call = t.n_call,
       line = o.line,
       gflop_per_s = t.min_ns > 0 and o.flops / t.min_ns or 0,
       live_bytes = o.live_bytes,
     }
   end
-  for _, row in ipairs(rows) do row.percent = total > 0 and 100 * row.min_us * 1000 / total or 0 end
+  for _, row in ipairs(rows) do
+    row.percent = total > 0 and 100 * row.median_us * 1000 / total or 0
+  end
   return report.new {
     rows = rows,
     columns = {
-      "step", "name", "type", "phase", "engine", "min_us", "percent", "gflop_per_s", "live_bytes",
-      "line",
+      "step", "name", "type", "phase", "engine", "median_us", "min_us", "p95_us", "percent",
+      "gflop_per_s", "live_bytes", "line",
     },
     totals = { median_ns = self.median_ns, n_step = self.n_step },
     order = { "n_step", "median_ns" },
@@ -478,7 +483,7 @@ end
 
 local table_options = record.declare("run:table", {
   doc = "A Report of the ops of a run, those that take longest first.",
-  { "sort", "name", "min_us", doc = "column of run:ops() to sort by, the largest first" },
+  { "sort", "name", "median_us", doc = "column of run:ops() to sort by, the largest first" },
   { "limit", "integer", min = 0, unset = "all", doc = "how many rows are shown" },
   example = 'run:table { sort = "live_bytes", limit = 20 }' })
 
@@ -528,6 +533,7 @@ function Run:html(path, other)
     if db then
       local _ <close> = db
       diff.add_course(made, db, run.run_id)
+      made.roof = diff.roof_of(db, run.run_id)
     end
     return made
   end
@@ -547,13 +553,20 @@ local trace_options = record.declare("run:trace", { call = "(path, {})",
 --- run:trace([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
 function Run:trace(path, o)
   check_times(self)
+  if #self.times > 0 and not self.times[1].recent_ns then
+    error(core.error {
+      code = "argument", message = "run:trace: the calls were not kept one by one",
+      expected = "profile = true", got = "none",
+      hint = "give the trainer, or ws:compile, profile = true; times by op are there without it",
+    })
+  end
   return given(trace.text(self, trace_options:read(o).format), path)
 end
 
---- The ops that take longest; without profile = true what there is, in a line.
+--- The ops that take longest; of a dynamic program what there is, in a line.
 Run.__tostring = function(self)
   if self.times then return tostring(self:table { limit = 20 }) end
-  return ("run: %d step%s, median %.3f ms, %s held; op by op with profile = true"):format(
+  return ("run: %d step%s, median %.3f ms, %s held"):format(
     self.n_step, self.n_step == 1 and "" or "s", self.median_ns / 1e6,
     core.bytes_text(self.held_bytes))
 end

@@ -6,6 +6,7 @@
 -- for so much work, else what all ops did.
 -- @module neap.plan.times
 local core = require "neap.core"
+local diff = require "neap.plan.diff"
 local fail = core.fail
 
 local times = {}
@@ -114,6 +115,8 @@ function times.into(side, plan)
   local measured, run_id = times.measured("times", plan)
   if not measured then return side end
   local _, known, list = times.forecast(side.ops, measured)
+  local db <close> = core.open_db()
+  side.roof = diff.roof_of(db, run_id)
   side.times, side.times_label = {}, ("from run %d, %.0f %% by the same kernels"):format(run_id,
     100 * known)
   for i, ns in ipairs(list) do

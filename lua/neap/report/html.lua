@@ -155,8 +155,8 @@ local function packed(side, words)
     label = side.label, peak_step = side.peak_step, step_ns = side.step_ns, figures = shown,
     ops = columns_of("op", side.ops, words), values = columns_of("value", side.values, words),
     n_op = #side.ops, n_value = #side.values, reads = operands_of(side),
-    times = times_of(side) or false, series = { n = #series_of(side),
-      table.unpack(series_of(side)) },
+    times = times_of(side) or false, roof = side.times and side.roof or false,
+    series = { n = #series_of(side), table.unpack(series_of(side)) },
   }
 end
 

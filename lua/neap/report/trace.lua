@@ -19,12 +19,12 @@ local function calls_of(run)
   local ops, calls, least = run.plan:_ops(), {}, 0
   for s, t in ipairs(run.times) do
     local oldest = math.maxinteger
-    for k, ns in ipairs(t.recent_ns) do
+    for k, ns in ipairs(t.recent_ns or {}) do
       oldest = math.min(oldest, t.run_no[k])
       calls[#calls + 1] = { op = ops[s], step = s, at = t.begun_ns[k], ns = ns, run = t.run_no[k],
         thread = t.on_thread[k] }
     end
-    if t.n_call > #t.recent_ns then least = math.max(least, oldest) end
+    if t.n_call > #(t.recent_ns or {}) then least = math.max(least, oldest) end
   end
   local kept = {}
   for _, call in ipairs(calls) do

@@ -125,7 +125,8 @@ local trainer_options = record.declare("neap.trainer", {
   { "name", "name", unset = "the model's", doc = "name of its runs in the database" },
   { "grad_norm", "boolean", unset = "false", doc = [[whether steps tell the norm of all gradients,
       before they are clipped, as grad_norm, and the history its mean over an epoch's updates]] },
-  { "profile", "boolean", unset = "false", doc = "whether the time of each op is measured" },
+  { "profile", "boolean", unset = "false",
+    doc = "whether the last calls of each op are kept one by one, for t:run():trace(path)" },
   { "mem_param", "table", doc = "Caffe's words for memory, as neap.mem_param takes them" },
   example = "neap.trainer { model = nn.Linear { 4, 2 }, optimizer = optim.SGD { lr = 0.1 }, "
     .. "metrics = \"accuracy\" }",

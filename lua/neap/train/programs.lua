@@ -327,8 +327,8 @@ local function plan_of(self, mode, n)
   return parts.net:_plan(parts.memory, range.plans), parts.update
 end
 
---- A training is one run of the database, whichever programs make its steps; a look at data is not
--- part of it.
+--- A training is one run of the database, whichever programs make its steps. Those that look at
+-- data are programs of it, too, once it has begun; before they are runs of their own.
 local function run_of(self)
   if self.run_row == nil and self.memory.store ~= false then
     self.run_row = core.new_run {
@@ -348,7 +348,8 @@ local function make_program(self, n, mode)
   local range = has_range(self.memory) and range_for(self, mode, n)
   -- the largest batch's net is there already, and so is its plan
   local parts = range and is_exact(self, range, n) and range or parts_of(self, mode, n)
-  local net, memory = parts.net, mode == "eval" and parts.memory or with_run(self, parts.memory)
+  local is_look = mode == "eval" and self.run_row == nil
+  local net, memory = parts.net, is_look and parts.memory or with_run(self, parts.memory)
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
   local program = range and self.ws:compile_within(net, range.plans, memory)
@@ -385,6 +386,16 @@ local function told(self, mode, n, f, ...)
   error(err, 0)
 end
 
+--- A refused training is a run that had no step: with what was asked for, what is alive where most
+-- is, and what would fit.
+local function note_refusal(self, mode, err)
+  local code = type(err) == "table" and rawget(err, "code")
+  local run = mode ~= "eval" and (code == "budget" or code == "memory") and run_of(self)
+  if not run then return end
+  refusal.say_fits(err)
+  run:stop(err)
+end
+
 --- The program for a batch of n rows, from the trainer's small table. Programs of one workspace
 -- share one arena, and those of smaller batches all bytes of the largest. A change of the model
 -- (freeze, tie ..) makes them anew.
@@ -393,18 +404,19 @@ local function program_for(self, n, mode)
   local key = mode .. " " .. n .. " " .. text_of(self.fields or {})
   local entry = self.programs[key]
   if entry == nil then
-    entry = told(self, mode, n, refusal.around_model, function(rows)
+    local ok, made = pcall(told, self, mode, n, refusal.around_model, function(rows)
       local net, _, update = net_of(self, mode, rows)
       return net, memory_of(self, mode, update)
-    end, function(rows) return refusal_of(self, rows, mode) end, function()
-      local ok, made = pcall(make_program, self, n, mode)
-      if ok then return made end
-      if mode ~= "eval" and type(made) == "table" and rawget(made, "code") == "budget" then
-        local run = run_of(self)
-        if run then run:stop(made) end
-      end
-      error(with_sizes(self, made), 0)
+    end, function(rows) return refusal_of(self, rows, mode) end, n, function()
+      local is_made, program = pcall(make_program, self, n, mode)
+      if is_made then return program end
+      error(with_sizes(self, program), 0)
     end)
+    if not ok then
+      note_refusal(self, mode, made)
+      error(made, 0)
+    end
+    entry = made
     self.programs[key] = entry
     -- layers learn their widths while the first net is built
     self.model_version = rawget(self.model, "_version")
@@ -510,7 +522,22 @@ function Trainer:plan(batch)
   end, parts, true)
 end
 
-local function forecast(self, rows, example)
+--- What is held once batches of `evaluate` rows have been evaluated too, in the same workspace: one
+-- arena serves both, parameters and state are the same; constants, and what inputs and outputs are
+-- larger, come to it.
+-- @param rows integer of the step
+-- @param total integer of the step
+-- @param arena integer of the step
+local function evaluated_bytes(self, rows, evaluate, total, arena)
+  local plan = plan_of(self, "eval", evaluate)
+  local look = io_bytes((net_of(self, "eval", evaluate)))
+  local step = io_bytes((net_of(self, is_split(self) and "micro" or "train", rows)))
+  local more = math.max(plan.arena_bytes - arena, 0) + plan.regions.constants
+  for name, bytes in pairs(look) do more = more + math.max(bytes - (step[name] or 0), 0) end
+  return total + more
+end
+
+local function forecast(self, rows, example, evaluate)
   rows = rows or self.batch
   if not rows then fail("the batch size is not known yet: t:forecast(64)") end
   checks.most(self, "trainer:forecast", rows)
@@ -549,8 +576,9 @@ local function forecast(self, rows, example)
   return report.new {
     rows = report_rows,
     columns = { "region", "size", "bytes" },
-    order = { "total_bytes" },
-    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil },
+    order = evaluate and { "total_bytes", "evaluated_bytes" } or { "total_bytes" },
+    totals = { total_bytes = total, arena_bytes = arena, micro = self.micro and size or nil,
+      evaluated_bytes = evaluate and evaluated_bytes(self, rows, evaluate, total, arena) },
   }
 end
 
@@ -558,12 +586,15 @@ end
 -- alone, nothing is allocated.
 -- @param rows integer|nil as of t:program
 -- @param example table|nil {x =, y =}, whose shapes count when no data has been seen yet
--- @return Report {region, bytes}; fields total_bytes, arena_bytes, micro (rows of a micro-batch,
---   nil without)
+-- @param evaluate integer|nil rows of batches that are evaluated in between
+-- @return Report {region, bytes}; fields total_bytes, arena_bytes, evaluated_bytes (held once such
+--   batches have been evaluated, too; nil without), micro (rows of a micro-batch, nil without)
 -- @usage print(t:forecast(64))
-function Trainer:forecast(rows, example) return attempt(self, nil, nil, forecast, rows, example) end
+function Trainer:forecast(rows, example, evaluate)
+  return attempt(self, nil, nil, forecast, rows, example, evaluate)
+end
 
---- What it measured so far; op by op with profile = true.
+--- What it measured so far, op by op.
 function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
 
 return {

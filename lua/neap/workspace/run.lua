@@ -257,8 +257,8 @@ end
 -- ---- profiles -----------------------------------------------------------------------------------
 
 local profile_options = record.declare("program:profile", {
-  doc = [[Runs a program, compiled with { profile = true }, and gives its run: plan, ops() by time,
-    table { sort =, limit = }, median_ns.]],
+  doc = [[Runs a program and gives its run: plan, ops() by time, table { sort =, limit = },
+    median_ns; compiled with { profile = true } also trace(path), of the last calls one by one.]],
   { "steps", "integer", 10, min = 1, doc = "how often it runs" },
   example = "program:profile { steps = 3 }" })
 
@@ -266,7 +266,7 @@ local profile_options = record.declare("program:profile", {
 function Program:profile(given)
   local o = profile_options:read(given)
   if self:times() == nil then
-    fail("program:profile needs a program compiled with { profile = true }")
+    fail("program:profile: the plans of a dynamic program change as it runs: it has no times by op")
   end
   self:run(o.steps)
   return require("neap.plan").run(self)

@@ -69,6 +69,7 @@ CALL(db_prune) {
   s->number[0] = status == NEAP_OK ? (double)done.n_plan : 0;
   return status;
 }
+CALL(db_note_peak) { return neap_db_note_peak(s->db, "f32", 2, 1e9, error); }
 CALL(db_vacuum) { return neap_db_vacuum(s->db, error); }
 CALL(db_merge) {
   neap_merged done;

@@ -41,8 +41,9 @@ function drawRegions(sides) {
   return holder;
 }
 
-/* Ops by their work per byte and per second, both on scales of powers of ten. The roof is made of
- * the best that was seen here: so much a second, and so many bytes a second. */
+/* Ops by their work per byte and per second, both on scales of powers of ten. The roof is what the
+ * machine was measured to reach, so much a second and so many bytes a second; where nobody has
+ * measured it, the best that was seen here. */
 function drawRoofline(side) {
   const points = [];
   for (let s = 0; s < side.n_op; s++) {
@@ -53,7 +54,9 @@ function drawRoofline(side) {
   }
   if (points.length === 0) return empty('No op that was timed has both work and bytes.');
   const total = side.ns.reduce((a, b) => a + b, 0);
-  const peak = Math.max(...points.map((p) => p.y)), rate = Math.max(...points.map((p) => p.rate));
+  const roof = side.roof, of = roof ? 'measured on this machine' : 'best seen here';
+  const peak = roof ? roof.flop_per_s / 1e9 : Math.max(...points.map((p) => p.y));
+  const rate = roof ? roof.byte_per_s / 1e9 : Math.max(...points.map((p) => p.rate));
   const holder = make('div');
   onPaint(() => {
     const width = 760, height = 360, left = 62, right = 16, top = 16, bottom = 40;
@@ -61,7 +64,7 @@ function drawRoofline(side) {
     const span = (values) => [Math.floor(Math.log10(Math.min(...values))),
       Math.ceil(Math.log10(Math.max(...values)) + 1e-9)];
     const [x0, x1] = span(points.map((p) => p.x).concat(peak / rate));
-    const [y0, y1] = span(points.map((p) => p.y).concat(peak * 1.2));
+    const [y0, y1] = span(points.map((p) => p.y).concat(peak * 1.2, peak));
     const px = (v) => left + (Math.log10(v) - x0) / Math.max(1, x1 - x0) * (width - left - right);
     const py = (v) => height - bottom - (Math.log10(v) - y0) / Math.max(1, y1 - y0)
       * (height - top - bottom);
@@ -86,7 +89,7 @@ function drawRoofline(side) {
       points: `${px(start)},${py(start * rate)} ${px(knee)},${py(peak)} ${px(10 ** x1)},`
         + `${py(peak)}` }));
     svg.append(draw('text', { x: width - right - 4, y: py(peak) - 6, 'text-anchor': 'end' },
-      `best seen here: ${peak.toFixed(1)} GFLOP/s, ${rate.toFixed(1)} GB/s`));
+      `${of}: ${peak.toFixed(1)} GFLOP/s, ${rate.toFixed(1)} GB/s`));
     for (const p of points.slice().sort((a, b) => b.ns - a.ns)) {
       const dot = draw('circle', { cx: px(p.x), cy: py(p.y), r: 3 + 16 * Math.sqrt(p.ns / total),
         fill: phaseColour(side.op('phase', p.s)), 'fill-opacity': 0.75, stroke: css('--edge'),

@@ -1,0 +1,121 @@
+--- What this machine reaches at most: operations a second in f32 and bf16, bytes a second of
+-- memory, by threads. Measured once with Neap's own kernels, and kept in the database: the roof
+-- under which the ops of a run stand.
+-- @module neap.machine
+local core = require "neap.core"
+local report = require "neap.report"
+
+local machine = {}
+
+local N = 768 -- rows and columns of the product: large enough for the kernels, 1 GFLOP
+local ELEMS = 8 * 1024 * 1024 -- of the copy: 32 MiB in, 32 MiB out, more than caches hold
+local TIMES = 5 -- runs of each; the fastest counts
+
+local function cpuinfo()
+  local file = io.open "/proc/cpuinfo"
+  if not file then return "" end
+  local text = file:read "a"
+  file:close()
+  return text
+end
+
+--- Whether the processor multiplies bf16 by itself; elsewhere it goes by f32, and says nothing of a
+-- peak.
+local function has_bf16()
+  local text = cpuinfo()
+  return text:find("avx512_bf16", 1, true) ~= nil or text:find("amx_bf16", 1, true) ~= nil
+    or text:find "%f[%w]bf16%f[%W]" ~= nil
+end
+
+--- ns of the fastest run of a net that `build` makes; nil where its kernels can't be had.
+local function fastest(build)
+  local neap = require "neap"
+  local ok, ns = pcall(function()
+    local ws <close> = neap.workspace { store = false, seed = 1 }
+    local net = neap.net "peak"
+    net:outputs { build(net) }
+    ws:init(net)
+    local program <close> = ws:compile(net, { store = false })
+    program:run(TIMES)
+    return program:stats().min_ns
+  end)
+  return ok and ns or nil
+end
+
+local function product(dtype)
+  return function(net)
+    return net:MatMul {
+      net:param("a", { N, N }, { "Xavier" }, { dtype = dtype }),
+      net:param("b", { N, N }, { "Xavier" }, { dtype = dtype }),
+    }
+  end
+end
+
+local kinds = {
+  { what = "f32", work = 2 * N ^ 3, build = product "f32" },
+  { what = "bf16", work = 2 * N ^ 3, build = product "bf16", may = has_bf16 },
+  {
+    what = "memory", work = 2 * 4 * ELEMS,
+    build = function(net)
+      return net:Neg { net:param("x", { ELEMS }, { "Constant", value = 1 }) }
+    end,
+  },
+}
+
+--- Thread counts that are measured: one, and all that kernels may have.
+local function thread_counts()
+  local n = core.threads()
+  return n > 1 and { 1, n } or { 1 }
+end
+
+--- Rows {what, n_thread, per_second}, measured now.
+local function measure()
+  local rows, before = {}, core.threads()
+  local _ <close> = setmetatable({}, { __close = function() core.threads(before) end })
+  for _, n in ipairs(thread_counts()) do
+    core.threads(n)
+    for _, kind in ipairs(kinds) do
+      local ns = (not kind.may or kind.may()) and fastest(kind.build)
+      if ns and ns > 0 then
+        rows[#rows + 1] = { what = kind.what, n_thread = n, per_second = kind.work / ns * 1e9 }
+      end
+    end
+  end
+  return rows
+end
+
+--- Those that the database has of a machine with this processor and so many threads.
+local function stored(db)
+  local cpu = cpuinfo():match "model name%s*:%s*([^\n]*)" or "unknown"
+  local rows = db:_query([[select what, n_thread, per_second from machine_peak
+    where machine_id = (select max(machine_id) from machine_peak join machine using (machine_id)
+      where cpu = :cpu and n_thread = :n)
+    order by n_thread, what]], { cpu = cpu, n = core.threads() })
+  return rows and #rows > 0 and rows or nil
+end
+
+--- neap.machine([{ again = true }]) -> Report of what this machine reaches: what ("f32", "bf16":
+-- operations a second; "memory": bytes a second), n_thread, per_second; totals flop_per_s and
+-- byte_per_s, the best of all threads. Measured the first time, a second or less, and kept in the
+-- database; `again`: measured anew.
+function machine.peaks(o)
+  local db = core.used_db()
+  local rows = db and not (o and o.again) and stored(db)
+  if not rows then
+    rows = measure()
+    for _, row in ipairs(db and rows or {}) do
+      db:_note_peak(row.what, row.n_thread, row.per_second)
+    end
+  end
+  local totals = {}
+  for _, row in ipairs(rows) do
+    local name = row.what == "f32" and "flop_per_s" or row.what == "memory" and "byte_per_s"
+    if name then totals[name] = math.max(totals[name] or 0, row.per_second) end
+  end
+  return report.new {
+    rows = rows, columns = { "what", "n_thread", "per_second" }, totals = totals,
+    order = { "flop_per_s", "byte_per_s" },
+  }
+end
+
+return machine

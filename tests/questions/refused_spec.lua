@@ -1,0 +1,121 @@
+-- Who needs the memory that was refused, and what would do? A refusal says what was asked for, what
+-- is alive where most is by module, the lines that made it, and what would fit; and so does the
+-- database.
+local core = require "neap.core"
+local neap = require "neap"
+local support = require "support"
+local nn = neap.nn
+
+describe("a refusal", function()
+  local path, db
+  setup(function()
+    path = os.tmpname()
+    os.remove(path)
+    db = assert(neap.db(path))
+    core.use_db(db)
+  end)
+  teardown(function()
+    core.use_db(false)
+    db:close()
+    os.execute("rm -f '" .. path .. "'*")
+  end)
+
+  local Block = nn.module { "Block",
+    init = function(self, o)
+      self.wide, self.back = nn.Linear { o[1], o[2] }, nn.Linear { o[2], o[1] }
+    end,
+    forward = function(self, x) return self.back(self.wide(x):relu()) + x end,
+  }
+  local function model()
+    return nn.Sequential { name = "refused", input = { 16 }, Block { 16, 512 }, Block { 16, 64 },
+      nn.Linear { 16, 4 } }
+  end
+  local function trainer(memory)
+    return neap.trainer { model = model(), loss = nn.CrossEntropyLoss(), memory = memory,
+      optimizer = neap.optim.SGD { lr = 0.1 } }
+  end
+  local function batch(n) return { x = neap.rand(n, 16), y = neap.zeros(n):to "i64" } end
+
+  --- Bytes that are alive where most is, counted from the rows of the plan: of its values, by
+  -- storage, and of the op's scratch.
+  local function alive(plan)
+    local step, by = plan.peak_step, {}
+    for _, v in ipairs(plan:_values()) do
+      local lives = v.region == "arena" and v.first_step <= step and step <= v.last_step
+      if lives then by[v.storage_no] = v.bytes end
+    end
+    local sum = plan:_ops()[step].scratch_bytes
+    for _, bytes in pairs(by) do sum = sum + bytes end
+    return sum
+  end
+
+  it("of a budget says modules that add up, lines, and what fits", function()
+    local free = model():plan { batch = 64, train = true, recompute = false, store = false }
+    local err = support.raises("least", function()
+      model():plan { batch = 64, train = true, recompute = false, store = false,
+        budget = free.arena_bytes // 2 }
+    end)
+    assert.are.equal("budget", err.code)
+    local sum = 0
+    for i, m in ipairs(err.modules) do
+      sum = sum + m.bytes
+      assert.is_true(i == 1 or m.bytes <= err.modules[i - 1].bytes)
+      assert.matches("refused_spec.lua:%d+$", m.line)
+    end
+    assert.are.equal(alive(free), sum)
+    for _, b in ipairs(err.blobs) do assert.matches("refused_spec.lua:%d+$", b.line) end
+    assert.is_truthy(tostring(err):find("alive where most is: " .. err.modules[1].name, 1, true))
+    -- what is said to fit fits, and no more
+    require("neap.memory.refusal").say_fits(err)
+    local within = { train = true, recompute = false, store = false,
+      budget = free.arena_bytes // 2 }
+    within.batch = err.fits.batch
+    assert.is_true(model():plan(within).arena_bytes <= within.budget)
+    within.batch = err.fits.batch + 1
+    support.raises("least", function() model():plan(within) end)
+    within.batch, within.budget = 64, err.fits.budget
+    assert.are.equal(free.arena_bytes, model():plan(within).arena_bytes)
+    assert.is_truthy(err.hint:find(("a batch of %d fits"):format(err.fits.batch), 1, true))
+  end)
+
+  it("of a training is a run with all of it", function()
+    local t <close> = trainer { budget = "4KiB", recompute = false }
+    local err = support.raises("least", function() t:step(batch(64)) end)
+    local row = assert(db:sql [[select status, net, error ->> 'limit_bytes' as "limit",
+      error ->> 'least_bytes' as least, error ->> '$.modules[0].name' as module,
+      error ->> '$.modules[0].line' as line, error ->> '$.modules[0].bytes' as bytes,
+      error ->> '$.blobs[0].line' as blob_line, error ->> 'hint' as hint from run]])[1]
+    assert.are.same({ "refused", "refused", 4096, err.least_bytes, err.modules[1].name,
+      err.modules[1].line, err.modules[1].bytes, err.blobs[1].line, err.hint },
+      { row.status, row.net, row.limit, row.least, row.module, row.line, row.bytes, row.blob_line,
+        row.hint })
+  end)
+
+  it("of the system is a run, too, with what was asked for", function()
+    if select(2, support.shell "command -v prlimit") ~= 0 then return end
+    local script = os.tmpname()
+    support.write_file(script, [[
+      local neap = require "neap"
+      local nn = neap.nn
+      local wide = function(x) return neap.concat({ x, x, x, x, x, x, x, x }, { axis = 2 }) end
+      local model = nn.Sequential { name = "huge", input = { 65536 }, nn.Lambda(wide), nn.Tanh(),
+        nn.Linear { 524288, 2 } }
+      local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 } }
+      local batch = { x = neap.zeros(64, 65536), y = neap.zeros(64):to "i64" }
+      -- room for what is small, and not for an arena of 128 MiB and more
+      local vm = io.open "/proc/self/statm":read "n" * 4096
+      os.execute(("prlimit --pid $PPID --as=%d"):format(vm + 100 * 2^20 // 1))
+      t:step(batch)
+    ]])
+    local text, code = support.shell(("NEAP_DB=%s %s run %s 2>&1"):format(path, support.program,
+      script))
+    os.remove(script)
+    assert.are.equal(1, code, text)
+    assert.is_truthy(text:find("was refused", 1, true), text)
+    local rows = assert(db:sql [[select status, error ->> 'request_bytes' as request,
+      json_array_length(error -> 'modules') as n_module from run where net = 'huge']])
+    if #rows == 0 then return end -- refused before there was a plan
+    assert.are.equal("refused", rows[1].status)
+    assert.is_true(rows[1].request > 1000000)
+  end)
+end)

@@ -1,0 +1,102 @@
+-- What a machine reaches at most is measured once, kept, and said of each op that ran there; and a
+-- run has a program for each of its plans.
+local core = require "neap.core"
+local neap = require "neap"
+local support = require "support"
+local nn = neap.nn
+
+describe("what a machine reaches", function()
+  local path, db
+  setup(function()
+    path = os.tmpname()
+    os.remove(path)
+    db = assert(neap.db(path))
+    core.use_db(db)
+  end)
+  teardown(function()
+    core.use_db(false)
+    db:close()
+    os.execute("rm -f '" .. path .. "'*")
+  end)
+
+  it("is measured once and kept, by threads", function()
+    local first = neap.machine()
+    local seen = {}
+    for i = 1, #first do
+      local row = first[i]
+      seen[row.what .. " " .. row.n_thread] = row.per_second
+      -- no machine of these years is outside of this
+      assert.is_true(row.per_second > 1e7 and row.per_second < 1e16, row.what)
+    end
+    assert.is_truthy(seen["f32 1"] and seen["memory 1"])
+    assert.is_truthy(seen["f32 " .. core.threads()])
+    local again = neap.machine()
+    assert.are.equal(#first, #again)
+    for i = 1, #again do
+      assert.are.equal(seen[again[i].what .. " " .. again[i].n_thread], again[i].per_second)
+    end
+    local row = assert(db:sql "select peak_flop_per_s, peak_byte_per_s from machine")[1]
+    assert.are.same({ first.flop_per_s, first.byte_per_s },
+      { row.peak_flop_per_s, row.peak_byte_per_s })
+    assert.are.equal(#first, #assert(db:sql "select * from v_machine"))
+    neap.machine { again = true }
+    assert.are.equal(#first, assert(db:sql "select count(*) as n from machine_peak")[1].n)
+    support.raises("above 0", function() assert(db:_note_peak("f32", 1, 0)) end)
+    support.raises("\"f16\"", function() assert(db:_note_peak("f16", 1, 1)) end)
+  end)
+
+  it("stands beside the programs of a training, and of its evaluation", function()
+    local model = nn.Sequential { name = "looked", input = { 4 }, nn.Linear { 4, 8 }, nn.ReLU(),
+      nn.Linear { 8, 3 } }
+    local x, y = neap.rand(20, 4), neap.zeros(20):to "i64"
+    local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 } }
+    local set = neap.data.tensors { x = x, y = y, batch = 8 }
+    t:fit(set, { verbose = 0, epochs = 2, valid = set })
+    t:evaluate(set)
+    local run = assert(db:sql "select * from run where net = 'looked'")
+    assert.are.equal(1, #run)
+    assert.are.same({ "finished", "train", 8, 6 }, { run[1].status, run[1].mode, run[1].batch,
+      run[1].n_step })
+    t:close()
+    local programs = assert(db:sql([[select mode, batch, n_step, step_min_ns <= step_median_ns
+      and step_median_ns <= step_p95_ns as in_order, planned_bytes > 0 as planned from v_program
+      where run_id = :id order by mode desc, batch desc]], { id = run[1].run_id }))
+    local list = {}
+    for i = 1, #programs do
+      local p = programs[i]
+      assert.are.same({ 1, 1 }, { p.in_order, p.planned })
+      list[i] = ("%s %d %d"):format(p.mode, p.batch, p.n_step)
+    end
+    assert.are.same({ "train 8 4", "train 4 2", "infer 8 6", "infer 4 3" }, list)
+    -- times by op, with nobody having asked for a profile; fewer rows run in the largest's plan,
+    -- which has no row of its own
+    local timed = assert(db:sql([[select program_no, count(*) as n, min(n_call) as calls,
+      min(min_ns) > 0 and min(p95_ns - median_ns) >= 0 and min(gap_ns) >= 0 as fine
+      from program_op where run_id = :id group by program_no]], { id = run[1].run_id }))
+    assert.are.equal(2, #timed)
+    for i = 1, #timed do assert.are.equal(1, timed[i].fine) end
+    local main = assert(db:sql([[select count(*) as n, min(n_call) as calls from run_op
+      where run_id = :id]], { id = run[1].run_id }))[1]
+    assert.are.equal(4, main.calls)
+    assert.are.equal(main.n, #assert(db:query("op_time", { net = "looked", mode = "train" })))
+  end)
+
+  it("has a row for a forward, too", function()
+    do
+      local m <const> = nn.Sequential { name = "forward", nn.Linear { 4, 2 } }
+      m:forward(neap.rand(3, 4))
+      m:forward(neap.rand(3, 4))
+      m:forward(neap.rand(5, 4))
+    end
+    collectgarbage()
+    collectgarbage()
+    local rows = assert(db:sql [[select p.batch, p.n_step, r.mode from program p
+      join run r using (run_id) where p.mode = 'infer' and r.net <> 'looked'
+      order by p.batch]])
+    local list = {}
+    for i = 1, #rows do
+      list[i] = ("%d %d %s"):format(rows[i].batch, rows[i].n_step, rows[i].mode)
+    end
+    assert.are.same({ "3 2 infer", "5 1 infer" }, list)
+  end)
+end)
