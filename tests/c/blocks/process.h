@@ -156,6 +156,7 @@ static const entry process_entries[] = {
   {"neap_db_check", DB, call_db_check, NULL, false},
   {"neap_db_backup", DB, call_db_backup, NULL, false},
   {"neap_db_prune", DB, call_db_prune, NULL, false},
+  {"neap_db_note_peak", DB, call_db_note_peak, NULL, false},
   {"neap_db_vacuum", DB, call_db_vacuum, NULL, false},
   {"neap_db_merge", DB, call_db_merge, NULL, false},
   {"neap_db_note_script", DB, call_db_note_script, NULL, false},
