@@ -100,6 +100,8 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
     doc = "ONNX: sizes of the dimensions that the file names" },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
     doc = "ONNX, Caffe: shapes of inputs, batch first, whatever the file says" },
+  { "outputs", "any", says = "a list of names", unset = "the file's",
+    doc = "ONNX: values of the file's nodes that come out instead; what only others need goes" },
   { "constants", "any", says = "tensors by the input's name", unset = "none",
     doc = "ONNX: inputs that always have this value, and are no inputs then" },
   { "weights", "string", says = "the path of a .caffemodel file", unset = "as fillers say",
@@ -117,7 +119,7 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
 
 -- What is for files of one kind alone, and what reads them.
 local of_kind = {
-  onnx = { reader = "neap.onnx", "model", "dims", "shapes", "constants" },
+  onnx = { reader = "neap.onnx", "model", "dims", "shapes", "constants", "outputs" },
   prototxt = { reader = "neap.caffe", "model", "shapes", "weights", "phase", "stages", "level",
     "without", "net" },
   safetensors = { "map" },

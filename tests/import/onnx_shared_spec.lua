@@ -56,3 +56,26 @@ describe("ONNX's own tests", function()
     end
   end)
 end)
+
+describe("a net of an ONNX file", function()
+  it("gets a new head, learns another task, and is written again", function()
+    local path = data .. "/onnx-real/mnist_8/model.onnx"
+    local sample = data .. "/datasets/cifar10/cifar10_test_first1000.bin.gz"
+    if not exists(path) or not exists(sample) then
+      pending(path .. " or CIFAR-10 is not there")
+      return
+    end
+    local folder <close> = kit.folder()
+    local out = folder.path .. "/finetuned.onnx"
+    local program = (os.getenv "NEAP_BUILD" or "build") .. "/neap"
+    local command = ("%s run scripts/examples/finetune.lua %s %s --quick 2>&1"):format(program,
+      path, out)
+    local pipe <close> = assert(io.popen(command))
+    local text = pipe:read "a"
+    local before, after = text:match "loss ([%d.]+) before, ([%d.]+) after"
+    assert.is_truthy(before, text)
+    assert.is_true(tonumber(after) < tonumber(before), text)
+    local off, of = text:match "differs by (%S+) of (%S+)"
+    assert.is_true(tonumber(off) <= 1e-5 * tonumber(of), text)
+  end)
+end)

@@ -292,6 +292,29 @@ function State:run_subgraph(g, around, inputs)
   end)
 end
 
+--- The model's graph with other outputs, values of its nodes by name: what these need, and no more.
+function graph.cut(model, names)
+  local g, wanted, made, nodes = model.graph, {}, {}, {}
+  for _, row in ipairs(g.nodes) do
+    for _, name in ipairs(row.outputs) do made[name] = true end
+  end
+  g.outputs = kit.map(names, function(name)
+    if not made[name] then kit.fail("outputs: no node makes \"%s\"", tostring(name)) end
+    wanted[name] = true
+    return { name = name, kind = "tensor" }
+  end)
+  local ordered = in_order(g.nodes)
+  for i = #ordered, 1, -1 do
+    local on = false
+    for _, name in ipairs(ordered[i].outputs) do on = on or wanted[name] end
+    if on then
+      table.insert(nodes, 1, ordered[i])
+      each_read(ordered[i], function(name) wanted[name] = true end)
+    end
+  end
+  g.nodes = nodes
+end
+
 -- ---- what is lacking ----------------------------------------------------------------------------
 
 --- The ops that a model has and Neap lacks: {{op =, node =}, ..}, in order, subgraphs and functions

@@ -223,7 +223,10 @@ local function with_model(path, o, f)
   local model, message, code = onnx.read(path)
   if not model then return nil, message, code end
   check_names(model, o)
-  local ok, result = pcall(f, model, o)
+  local ok, result = pcall(function()
+    if o.outputs then graph.cut(model, o.outputs) end
+    return f(model, o)
+  end)
   if not ok then return failed(path, result) end
   return result
 end

@@ -43,10 +43,12 @@ CALL(onnx_read_tensor) {
   return status;
 }
 CALL(onnx_write) {
-  (void)s;
   neap_onnx_model *model = NULL;
   neap_status status = neap_onnx_read(onnx_path("m.onnx"), &model, error);
-  if (status == NEAP_OK) status = neap_onnx_write(model, onnx_path("copy.onnx"), 0, error);
+  if (status == NEAP_OK) {
+    s->number[0] = model->graph.n_node;
+    status = neap_onnx_write(model, onnx_path("copy.onnx"), 0, error);
+  }
   neap_onnx_free(model);
   return status;
 }
