@@ -31,7 +31,7 @@ local function make(o)
     nn.Linear { 3, 8 }, nn.BatchNorm1d { 8 }, nn.ReLU(), nn.Dropout { 0.2 }, nn.Linear { 8, 2 },
   }
   return neap.trainer {
-    model = model, metrics = { "accuracy" }, seed = 11, nan = o.nan,
+    model = model, metrics = { "accuracy" }, seed = 11, nan = o.nan, dtype = o.dtype,
     optimizer = o.optimizer or optim.Adam { lr = 0.02 },
     schedule = optim.cosine { 40 }, name = "test",
   }

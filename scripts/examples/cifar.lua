@@ -1,9 +1,13 @@
 -- cifar: a small residual net on the CIFAR-10 sample. Two thousand images can be learnt by heart:
--- the point is that loss goes to nothing. neap run scripts/examples/cifar.lua [--quick]
+-- the point is that loss goes to nothing.
+-- neap run scripts/examples/cifar.lua [--quick] [f32 | bf16 | f16]
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 
-local quick = ... == "--quick"
+local quick, dtype = false, "f32"
+for _, word in ipairs { ... } do
+  if word == "--quick" then quick = true else dtype = word end
+end
 local batch, epochs = 50, quick and 1 or 20
 local train = neap.data.cifar10 { split = "train", batch = batch, limit = quick and 500 or nil }
 local test = neap.data.cifar10 { split = "test", batch = batch, limit = quick and 200 or nil }
@@ -34,6 +38,7 @@ local model = nn.Sequential { input = { 3, 32, 32 },
 
 local trainer <close> = neap.trainer {
   model = model, loss = nn.CrossEntropyLoss(), metrics = { "accuracy" }, seed = 1, name = "cifar",
+  dtype = dtype, -- mixed precision: parameters and losses stay f32
   optimizer = optim.SGD { lr = 0.05, momentum = 0.9, weight_decay = 1e-4 },
   schedule = optim.cosine { epochs * #train },
 }

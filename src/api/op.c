@@ -22,7 +22,7 @@ static void list_kernels(const neap_op *op, neap_op_record *record) {
     if (record->n_kernel == NEAP_MOST_KERNELS) return;
     record->kernel[record->n_kernel].engine = neap_engine_name(k->engine);
     record->kernel[record->n_kernel].infinity = neap_infinity_name(neap_op_infinity(op, k));
-    record->kernel[record->n_kernel].dtypes = k->dtypes;
+    record->kernel[record->n_kernel].dtypes = neap_kernel_dtypes(k);
     record->n_kernel++;
   }
 }

@@ -122,6 +122,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   if (status == NEAP_OK) status = build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
     status = build_keep_zeros(&b, error);
+  if (status == NEAP_OK && !b.options->probe) status = build_mix_net_outputs(&b, error);
   /* Behind all ops, since only the newest value of a declared name becomes the blob. */
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK) build_check_names(&b);

@@ -48,6 +48,8 @@ typedef struct neap_graph_options {
   /* blobs whose gradients are kept, zero where none flows; not of what has no floats */
   int n_diff;
   const char *const *diff;
+  /* mixed precision: BF16 or F16; NONE: dtypes are as the net has them (mixed.c) */
+  neap_dtype dtype;
   bool keep_all; /* every named blob is resident: policy for debugging */
   int n_extent;  /* lengths of EXTENT ops by their number; -1, and all beyond: unknown */
   const int64_t *extent;

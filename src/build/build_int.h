@@ -48,7 +48,9 @@ struct neap_builder {
   neap_build_count *count; /* likewise */
   neap_map *kept;          /* likewise: names to keep; keep.c */
   neap_map env;
-  neap_map stored;        /* assign.c */
+  neap_map stored;           /* assign.c */
+  struct build_mixed *mixed; /* by value: mixed.c */
+  int cap_mixed;
   neap_error *emit_error; /* sticky while grad functions emit */
   neap_status emit_status;
 };
@@ -139,6 +141,20 @@ neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_e
 
 /* gradient_op.c: a Gradient op. Net ops from `next_op` on are still to come. */
 neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, neap_error *error);
+
+/* mixed.c: halves where the options ask for them. Before a node is built: what it reads in the
+ * dtype that it works in. */
+bool build_is_mixing(const neap_builder *b);
+neap_status build_mix_inputs(neap_builder *b, const neap_node_spec *spec, neap_value_id *in,
+                             neap_error *error);
+/* Behind it: out[n_out] are the values that its outputs' names stand for. */
+neap_status build_mix_outputs(neap_builder *b, const neap_node_spec *spec, int node,
+                              neap_value_id *out, neap_error *error);
+/* Results of a subnet, and the net's outputs, in f32. */
+neap_status build_mix_results(neap_builder *b, int n, neap_value_id *result, neap_error *error);
+neap_status build_mix_net_outputs(neap_builder *b, neap_error *error);
+/* For the backward of a node: *in with casts of parameters made anew. */
+neap_status build_mix_again(neap_builder *b, int node, const neap_value_id **in, neap_error *error);
 
 /* probe.c: whether an op is no part of a probe; leaving it out; and names whose size is not known,
  * so that what reads them is left out too. */

@@ -359,9 +359,11 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
                      : graph_gradient_if(b, index, dout, want, din, error));
     NEAP_TRY(round_sums(b, &node, din, error));
   } else {
+    const neap_value_id *in = node.in;
+    NEAP_TRY(build_mix_again(b, index, &in, error));
     neap_grad g = build_emitter(b);
     g.op = node.op, g.attrs = node.attrs;
-    g.n_in = node.n_in, g.n_out = node.n_out, g.in = node.in, g.out = node.out;
+    g.n_in = node.n_in, g.n_out = node.n_out, g.in = in, g.out = node.out;
     g.dout = dout, g.want = want, g.din = din;
     NEAP_TRY(emit_backward(b, &node, &g, error));
     NEAP_TRY(b->emit_status);

@@ -75,6 +75,27 @@ static neap_status name_gradients(neap_builder *b, const neap_net_op *op, const 
   return NEAP_OK;
 }
 
+/* What the loss is multiplied by before it is differentiated, and the gradients divided by: those
+ * that go through f16 are often smaller than its numbers. A power of two, so that no digit changes;
+ * bf16 has the range of f32. */
+static double scale_of(const neap_builder *b) {
+  return build_is_mixing(b) && b->options->dtype == NEAP_DTYPE_F16 ? 1024 : 1;
+}
+
+static neap_status divide_scale(neap_builder *b, int n, neap_value_id *gradient,
+                                neap_error *error) {
+  if (scale_of(b) == 1) return NEAP_OK;
+  build_begin_emit(b, error);
+  for (int i = 0; i < n; i++) {
+    if (gradient[i] == NEAP_NO_VALUE) continue;
+    neap_type type = {b->graph->value[gradient[i]].type.dtype, NEAP_SHAPE(1)};
+    neap_grad g = build_emitter(b);
+    neap_value_id in[2] = {gradient[i], build_constant(b, type, 1 / scale_of(b))};
+    gradient[i] = neap_grad_emit1(&g, "Mul", 2, in, NULL, NULL);
+  }
+  return b->emit_status;
+}
+
 /* The backward pass of a Gradient op, in its place: in[0] is the loss, one floating-point element,
  * whose seed is 1; the others are what it is differentiated by. Rewrites come first, so that the
  * backward is that of the rewritten forward. SHAPE or DTYPE error when the operands are not so. */
@@ -104,7 +125,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   b->phase = NEAP_PHASE_BACKWARD;
   b->graph->train = true;
   build_begin_emit(b, error);
-  neap_value_id seed = build_constant(b, type, 1);
+  neap_value_id seed = build_constant(b, type, scale_of(b));
   NEAP_TRY(b->emit_status);
   /* The seed lies on the loss's device, and the backward ops follow their forward ops. */
   if (b->graph->value[in[0]].node >= 0)
@@ -112,6 +133,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
       b->graph->node[b->graph->value[in[0]].node].device;
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
+  NEAP_TRY(divide_scale(b, op->n_out, dwrt, error));
   NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
   /* The net may go on, with updates or with another loss. */
   b->phase = NEAP_PHASE_FORWARD;

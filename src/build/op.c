@@ -12,7 +12,8 @@
 
 /* Writes the outputs' names into the environment; each is a blob. What a Free names is no longer
  * there. */
-static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, neap_error *error) {
+static neap_status bind_names(neap_builder *b, const neap_net_op *op, const neap_value_id *out,
+                              neap_error *error) {
   if ((op->op->effects & NEAP_EFFECT_RELEASE) != 0) {
     for (int i = 0; i < op->n_in; i++)
       if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
@@ -20,7 +21,7 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, int node, 
   }
   for (int k = 0; k < op->n_out; k++) {
     if (op->out[k] == NULL) continue;
-    int v = b->graph->node[node].out[k];
+    const neap_value_id v = out[k];
     NEAP_TRY(build_bind(b, op->out[k], v, error));
     b->graph->value[v].is_blob = true;
     /* A net that was written out says so of its blobs; reports read it of values. */
@@ -156,7 +157,7 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   if (strcmp(op->op->name, "LoopGradient") == 0) {
     NEAP_TRY(graph_build_loop_gradient(b, op, error));
-    return bind_names(b, op, b->graph->n_node - 1, error);
+    return bind_names(b, op, b->graph->node[b->graph->n_node - 1].out, error);
   }
   /* Where there may be a backward, optional outputs exist although the net does not name them: grad
    * may ask for a stash. Those that nobody reads in the end are trimmed. */
@@ -177,10 +178,10 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
                          .device = neap_intern(op->device),
                          .stream = b->stream,
                          .in_blob = (const char *const *)op->in};
-  neap_value_id *in;
+  neap_value_id *in, *out = build_ids(b, n_out + 1);
   int node;
-  if (spec.attrs == NULL || spec.name == NULL || spec.scope == NULL || spec.line == NULL ||
-      spec.device == NULL)
+  if (out == NULL || spec.attrs == NULL || spec.name == NULL || spec.scope == NULL ||
+      spec.line == NULL || spec.device == NULL)
     return graph_no_memory(error);
   /* the texts are interned: a graph outlives its net */
   NEAP_TRY(build_read_names(b, op, &in, error));
@@ -188,8 +189,11 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
   NEAP_TRY(copy_beside_write(b, &spec, in, error));
+  /* What an expanded net says of its backward it says in full. */
+  if (!op->origin.backward) NEAP_TRY(build_mix_inputs(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
-  NEAP_TRY(bind_names(b, op, node, error));
+  NEAP_TRY(build_mix_outputs(b, &spec, node, out, error));
+  NEAP_TRY(bind_names(b, op, out, error));
   /* A probe ends where a length begins: whatever reads the outputs waits for it. */
   bool unknown =
     (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;

@@ -161,6 +161,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     n_result = 0;
   else
     NEAP_TRY(result_values(b, spec, n_result, result, error));
+  NEAP_TRY(build_mix_results(b, n_result, result, error));
   build_begin_emit(b, error);
   /* Nobody reads it: the body that is run in its place is for what this one finds. */
   if (b->finds) {
@@ -207,6 +208,7 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
   NEAP_TRY(add_params(b, spec, error));
   NEAP_TRY(build_ops(b, error));
   NEAP_TRY(result_values(b, spec, spec->n_out, joint->result, error));
+  NEAP_TRY(build_mix_results(b, spec->n_out, joint->result, error));
   /* All that was built so far is forward, passes included; nothing else says where the backward
    * begins. */
   joint->n_forward = b->graph->n_node;

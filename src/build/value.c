@@ -13,6 +13,7 @@
 void build_fini(neap_builder *b) {
   neap_map_fini(&b->env);
   neap_map_fini(&b->stored);
+  neap_free(b->mixed);
 }
 
 neap_value_id *build_ids(neap_builder *b, int n) {

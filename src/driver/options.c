@@ -401,6 +401,11 @@ static neap_status take_executor(const neap_options *options, neap_compile_optio
   return NEAP_OK;
 }
 
+/* f32 is what nets have anyway. */
+static neap_dtype half_of(const char *word) {
+  return word == NULL || is(word, "f32") ? NEAP_DTYPE_NONE : neap_dtype_from_name(word);
+}
+
 neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who,
                                  neap_compile_options *out, neap_error *error) {
   static const neap_options defaults;
@@ -414,6 +419,7 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
               .input = options->inputs,
               .n_keep = options->n_keep,
               .keep = options->keep,
+              .dtype = half_of(options->dtype),
               .keep_all = options->keep_all == NEAP_ON,
               .n_bank = options->n_banks,
               .bank = options->banks,
@@ -467,6 +473,8 @@ neap_options neap_options_resolved(const neap_compile_options *options, const ne
             : options->graph.no_fuse ? "false"
                                      : "true",
     .rewrite = switch_of(!options->graph.no_rewrite),
+    .dtype =
+      options->graph.dtype != NEAP_DTYPE_NONE ? neap_dtype_name(options->graph.dtype) : "f32",
     .engine = r->choose.force ? neap_engine_name(r->choose.engine) : "free",
     .layouts = r->choose.plain ? "plain" : "free",
     .threads = r->n_thread,

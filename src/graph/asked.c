@@ -141,7 +141,7 @@ done:
 bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
                const neap_node *forward, bool *taken) {
   /* Not worth a look, or with a choice to follow, which is no part of the question. */
-  if (kernel->choose == NULL || ask->like != NULL) {
+  if ((kernel->choose == NULL && !kernel->widens) || ask->like != NULL) {
     *taken = neap_kernel_choose(kernel, ask);
     return true;
   }

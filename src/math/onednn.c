@@ -57,7 +57,7 @@ static double work_of(const neap_onednn_case *c) {
   double most = 0, n = 1;
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-    if (type->dtype == NEAP_DTYPE_F32)
+    if (neap_dtype_is_float(type->dtype))
       most = NEAP_MAX(most, (double)neap_shape_elems(&type->shape));
   }
   /* Each output is a sum over all of the weight but its first dimension, whichever operand is asked
@@ -475,7 +475,7 @@ static const char *version(char text[24]) {
 const neap_engine_record neap_engine_dnnl = {
   .name = "dnnl",
   .doc = "primitives and matrix products of oneDNN, in layouts of its own",
-  .dtypes = NEAP_BIT(F32),
+  .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
   .missing = missing,
   .version = version,
   .gemm_f32 = gemm_f32,

@@ -18,6 +18,7 @@ static dnnl_data_type_t data_type(neap_dtype dtype) {
     case NEAP_DTYPE_U8: return dnnl_u8;
     case NEAP_DTYPE_I8: return dnnl_s8;
     case NEAP_DTYPE_I32: return dnnl_s32;
+    case NEAP_DTYPE_F16: return dnnl_f16;
     default: return dnnl_data_type_undef;
   }
 }

@@ -33,6 +33,6 @@ bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, voi
 const neap_engine_record neap_engine_dnnl = {
   .name = "dnnl",
   .doc = "primitives and matrix products of oneDNN, in layouts of its own",
-  .dtypes = NEAP_BIT(F32),
+  .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
   .missing = missing,
 };

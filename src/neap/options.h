@@ -90,6 +90,9 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
     "the convolutions before them, a few images at a time")                                        \
   X(rewrite, SWITCH, "true", "", DERIVED, ALL,                                                     \
     "ops that nobody needs are dropped, and the graph is simplified")                              \
+  X(dtype, CHOICE, "f32", "f32 bf16 f16", DERIVED, ALL,                                            \
+    "mixed precision: activations, their gradients and products in bf16 or f16; parameters, what " \
+    "updates them, sums and losses stay f32, and so do inputs and outputs")                        \
   X(engine, ENGINE, "free", "free", OWN, ALL,                                                      \
     "kernels of one library alone; free: the fastest for each op; not given: what NEAP_ENGINE "    \
     "says")                                                                                        \

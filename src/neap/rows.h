@@ -156,6 +156,9 @@
   X(recomputed_work, REAL, "", PRINT, "their work, as a share of that of all other ops")          \
   X(n_changed, NUMBER, "", PRINT,                                                                 \
     "ops, those of subnets too, whose kernel is not the one that is chosen where `exact` holds")  \
+  X(n_widened, NUMBER, "", PRINT,                                                                 \
+    "ops, those of subnets too, whose bf16 or f16 is computed in f32: there is no kernel for it " \
+    "on this processor")                                                                          \
   X(plan_ns, NUMBER, "ns", STORE, "time that planning took")                                      \
   X(n_search, NUMBER, "", STORE,                                                                  \
     "what the search for the plan looked at, blocks and nodes: the same on every machine")        \

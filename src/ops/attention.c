@@ -10,7 +10,6 @@
  * where q is bf16 or f16: the probabilities come back as exp of a difference from it.
  */
 #include "math/attention.h"
-#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 #include "ops/tile.h"
 
@@ -381,23 +380,26 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) {
              .value = {.i = (heads_value)},                                       \
              .least = (heads_least),                                              \
              .most = 65536}
-#define KERNELS(choose_function, run_function)               \
-  (const neap_kernel[]) {                                    \
-    {.engine = NEAP_ENGINE_DNNL,                             \
-     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL),               \
-     .choose = (choose_function),                            \
-     .run = (run_function)},                                 \
-      {.engine = NEAP_ENGINE_BLAS,                           \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),                 \
-       .choose = (choose_function),                          \
-       .run = (run_function)},                               \
-      {.engine = NEAP_ENGINE_REF,                            \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),                 \
-       .choose = (choose_function),                          \
-       .run = (run_function)},                               \
-      NEAP_BY_CAST(NEAP_BIT(F32) | NEAP_BIT(BOOL), false), { \
-      0                                                      \
-    }                                                        \
+#define KERNELS(choose_function, run_function) \
+  (const neap_kernel[]) {                      \
+    {.engine = NEAP_ENGINE_DNNL,               \
+     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL), \
+     .widens = true,                           \
+     .choose = (choose_function),              \
+     .run = (run_function)},                   \
+      {.engine = NEAP_ENGINE_BLAS,             \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
+       .widens = true,                         \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+      {.engine = NEAP_ENGINE_REF,              \
+       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
+       .widens = true,                         \
+       .choose = (choose_function),            \
+       .run = (run_function)},                 \
+    {                                          \
+      0                                        \
+    }                                          \
   }
 
 const neap_op neap_op_Attention = {
@@ -419,6 +421,7 @@ const neap_op neap_op_Attention = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
+  .mixed = NEAP_MIXED_HALF,
   .kernels = KERNELS(choose, run),
   .cases =
     "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, "
@@ -449,6 +452,7 @@ const neap_op neap_op_PackedAttention = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
+  .mixed = NEAP_MIXED_HALF,
   .kernels = KERNELS(choose_packed, run_packed),
   .cases =
     "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, "

@@ -89,6 +89,7 @@ const neap_op neap_op_GradNorm = {
                    .value = {.f = 2}}},
   .infer = infer_norm,
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_norm, NEAP_FLOATS),
   .cases = "{ {x={3,5}}, {x={3,5}, p=1}, {x={0}} }",
   .long_cases = "{ {x={262144,4}} }",
@@ -110,6 +111,7 @@ const neap_op neap_op_ClipByNorm = {
   .n_inplace = 1,
   .infer = infer_clip,
   .special = "a norm that is NaN makes all NaN",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_clip, NEAP_FLOATS),
   .cases =
     "{ {x={3,5}, norm={{}, low=1, high=9}, max=0.5}, {x={3,5}, norm={{}, low=1, high=9}, max=10} }",

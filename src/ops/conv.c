@@ -6,8 +6,8 @@
  * unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
  */
 #include "math/blas.h"
-#include "ops/by_cast.h"
 #include "ops/window.h"
+#include "ops/tile.h"
 
 enum { GROUPS = NEAP_CONV_GROUPS, SHAPE = NEAP_CONV_N_ATTR };
 
@@ -219,6 +219,9 @@ static bool choose_grad_weight(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_WEIGHT);
   const neap_shape *dy = &choose->in[1].shape;
 
+  /* db is summed from f32. */
+  if (neap_is_half(choose->in[0].dtype) && choose->n_out > 1) return false;
+
   /* Rows of dy (N,O,..,W) that go into one element of dw: N times the planes' rows. */
   if (neap_shape_elems(dy) > 0) {
     int64_t n_row = neap_shape_elems(dy) / dy->dim[1] / dy->dim[dy->n_dim - 1];
@@ -244,10 +247,11 @@ static void run_dnnl_grad_weight(const neap_call *call) {
   neap_conv_sum_bias(call);
 }
 
-#define DNNL_KERNEL(name, run_function)                                           \
-  {                                                                               \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, \
-    .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = (run_function)        \
+#define DNNL_KERNEL(name, split, run_function)                                                   \
+  {                                                                                              \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32) | NEAP_HALVES, .widens = true,           \
+    .splits = {split}, .choose = choose_##name, .bind = bind_##name, .unbind = neap_dnnl_unbind, \
+    .run = (run_function)                                                                        \
   }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -268,16 +272,20 @@ const neap_op neap_op_Conv = {
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, neap_dnnl_run),
+  .mixed = NEAP_MIXED_HALF,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, "Rww>R", neap_dnnl_run),
                                    {.engine = NEAP_ENGINE_BLAS,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R"},
                                     .choose = neap_conv_gemm_choose,
                                     .run = neap_conv_gemm_forward},
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R"},
                                     .any_team = true,
                                     .run = neap_conv_ref_forward},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}}, {x={2,4,5,6}, w={6,2,3,2}, stride={2,1}, "
@@ -304,16 +312,19 @@ const neap_op neap_op_ConvGradInput = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .grad_formula = "d.dy = Conv(d.dx, w, ..); d.w = ConvGradWeight(d.dx, dy, .., shape = shape(w))",
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input, neap_dnnl_run),
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input, "Rw>R", neap_dnnl_run),
                                    {.engine = NEAP_ENGINE_BLAS,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rw>R"},
                                     .choose = neap_conv_gemm_choose_grad_input,
                                     .run = neap_conv_gemm_grad_input},
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rw>R"},
                                     .any_team = true,
                                     .run = neap_conv_ref_grad_input},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {dy={2,4,3,4}, w={4,3,3,3}, pad={1}, stride={2}, shape={2,3,6,7}}, {dy={2,50,4,4}, "
@@ -338,16 +349,19 @@ const neap_op neap_op_ConvGradWeight = {
   .grad_formula =
     "w = given(d.dw, zeros(dw));"
     "d.x = ConvGradInput(dy, w, .., shape = shape(x)); d.dy = Conv(x, w, d.db, ..)",
-  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight, run_dnnl_grad_weight),
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight, "RR>ss", run_dnnl_grad_weight),
                                    {.engine = NEAP_ENGINE_BLAS,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RR>ss"},
                                     .choose = neap_conv_gemm_choose_grad_weight,
                                     .run = neap_conv_gemm_grad_weight},
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RR>ss"},
                                     .any_team = true,
                                     .run = neap_conv_ref_grad_weight},
-                                   NEAP_BY_CAST(0, true),
                                    {0}},
   .cases =
     "{ {x={2,3,6,7}, dy={2,4,3,4}, pad={1}, stride={2}, shape={4,3,3,3}}, {x={2,20,6,6}, "

@@ -5,7 +5,6 @@
  * is Conv and ConvGradWeight. In its window, which slides over y and would give x, only the padding
  * in front is used; what is behind follows from the size of y.
  */
-#include "ops/by_cast.h"
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_CONV_GROUPS, OUTPUT_PADDING = NEAP_CONV_N_ATTR, OUTPUT_SHAPE };
@@ -236,21 +235,28 @@ const neap_op neap_op_ConvTranspose = {
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL,
-       .dtypes = NEAP_BIT(F32),
-       .choose = choose_dnnl,
-       .bind = bind_dnnl,
-       .unbind = neap_dnnl_unbind,
-       .run = run_dnnl},
-      {.engine = NEAP_ENGINE_BLAS,
-       .dtypes = NEAP_WIDE,
-       .choose = neap_conv_gemm_choose_grad_input,
-       .run = run_gemm},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_ref},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .mixed = NEAP_MIXED_HALF,
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32),
+                                    .widens = true,
+                                    .splits = {"Rww>R"},
+                                    .choose = choose_dnnl,
+                                    .bind = bind_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_dnnl},
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R"},
+                                    .choose = neap_conv_gemm_choose_grad_input,
+                                    .run = run_gemm},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R"},
+                                    .any_team = true,
+                                    .run = run_ref},
+                                   {0}},
   .cases =
     "{ {x={2,4,3,4}, w={4,3,3,3}, b={3}, pad={1}, stride={2}}, {x={2,4,5}, w={4,2,3}, "
     "dilation={2}}, "

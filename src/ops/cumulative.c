@@ -223,6 +223,7 @@ const neap_op neap_op_CumSum = {
   CUMULATIVE_OP,
   .grad = grad_sum,
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_sum, NEAP_NUMBERS),
   .long_cases = "{ {x={262144}}, {x={262144,2}, axis=1, reverse=true} }",
 };
@@ -235,6 +236,7 @@ const neap_op neap_op_CumProd = {
   .source = "ONNX CumProd-26, torch.cumprod",
   CUMULATIVE_OP,
   .grad = grad_prod,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_prod, NEAP_NUMBERS),
 };
 
@@ -278,6 +280,7 @@ const neap_op neap_op_LogCumSumExp = {
     "p = Exp(x - (IsInf(y, positive = 0) ? 0 : y));"
     "d.x = p * LinearRecurrence(1 - p, d.y, axis = axis, by = 1, reverse = 1)",
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_log, NEAP_FLOATS),
   .cases = "{ {x={4,5,6}, axis=1}, {x={3,4,5}, axis=2}, {x={4,7}}, {x={0,3}}, {x={}} }",
   .long_cases = "{ {x={262144}} }",
@@ -307,6 +310,7 @@ const neap_op neap_op_LinearRecurrence = {
   .infinity = NEAP_INFINITY_REACHES,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_recur, NEAP_FLOATS),
   .cases =
     "{ {a={4,5,6}, b={4,5,6}, axis=1}, {a={3,5}, b={3,5}, by=\"leaving\"}, {a={3,5}, b={3,5}, "

@@ -120,6 +120,7 @@ const neap_op neap_op_Embedding = {
   .infer = infer,
   .cost = cost,
   .grad = grad,
+  .mixed = NEAP_MIXED_ROUND,
   .kernels = NEAP_REF(run, NEAP_ANY),
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{6}, dtype=\"i32\", low=0, "

@@ -163,6 +163,7 @@ const neap_op neap_op_EmbeddingBag = {
   .special =
     "an empty bag gives 0; a NaN wins; in a bag, equals that are the greatest share the "
     "gradient evenly",
+  .mixed = NEAP_MIXED_ROUND,
   .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
   .cases =
     "{ {ids={{3,5}, dtype=\"i64\", low=0, high=7}, weight={7,4}}, {ids={{3,5}, dtype=\"i32\", "

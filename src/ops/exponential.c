@@ -24,6 +24,7 @@ const neap_op neap_op_Exp2 = {
   .source = "C11 exp2",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * y * 0.69314718055994530942",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Exp2, NEAP_FLOATS),
   .cases = CASES,
 };
@@ -36,6 +37,7 @@ const neap_op neap_op_Expm1 = {
   .source = "C11 expm1",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * (y + 1)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_ANY_LAYOUT(run_Expm1, NEAP_FLOATS),
   .cases = CASES,
 };
@@ -48,6 +50,7 @@ const neap_op neap_op_Log1p = {
   .source = "C11 log1p",
   OF_FLOATS,
   .grad_formula = "d.x = d.y / (1 + x)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_ANY_LAYOUT(run_Log1p, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-0.9, high=4}}, {x={0,4}}, {x={{}, low=-0.9, high=4}} }",
 };
@@ -60,6 +63,7 @@ const neap_op neap_op_Log2 = {
   .source = "C11 log2",
   OF_FLOATS,
   .grad_formula = "d.x = d.y / (x * 0.69314718055994530942)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Log2, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=0.2, high=4}} }",
 };
@@ -72,6 +76,7 @@ const neap_op neap_op_Log10 = {
   .source = "C11 log10",
   OF_FLOATS,
   .grad_formula = "d.x = d.y / (x * 2.30258509299404568402)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Log10, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=0.2, high=4}} }",
 };

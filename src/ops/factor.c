@@ -132,6 +132,7 @@ const neap_op neap_op_Qr = {
   .infinity = NEAP_INFINITY_REACHES,
   .empty = NEAP_EMPTY_IDENTITY,
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_qr, run_qr, NEAP_FLOATS),
   .cases =
     "{ {x={4,3}}, {x={2,3,3}}, {x={2,3,5}}, {x={4,3}, full=true, grad=false}, {x={3,4}, "
@@ -252,6 +253,7 @@ const neap_op neap_op_Svd = {
   .empty = NEAP_EMPTY_IDENTITY,
   .special = "a NaN or an infinity is a fault",
   .sum = NEAP_SUM_DOUBLE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_svd, run_svd, NEAP_FLOATS),
   .cases =
     "{ {x={3,3}}, {x={2,4,3}}, {x={3,5}}, {x={4,3}, full=true, grad=false}, {x={3,3}, "
@@ -322,6 +324,7 @@ const neap_op neap_op_Eigh = {
     "p = has(d.v) ? MatMul(v, d.v, trans_a = 1) * (1 - i) / (b - c + i) : 0;"
     "m = has(d.v) ? k + p : k; h = MatMul(MatMul(v, m), v, trans_b = 1);"
     "d.x = (h + turned(h)) * 0.5",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_eigh, run_eigh, NEAP_FLOATS),
   .cases = "{ {x={4,4}}, {x={2,3,3}}, {x={0,3,3}}, {x={2,0,0}} }",
   .long_cases = "{ {x={{64,64}, eye=1}, of={\"w\"}} }",

@@ -6,8 +6,8 @@
  * x dies after the weight gradient, w after the input gradient.
  */
 #include "math/row.h"
-#include "ops/by_cast.h"
 #include "ops/fused.h"
+#include "ops/tile.h"
 
 #include <string.h>
 
@@ -161,6 +161,10 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
   bool deep = depth_of(y, w, kind) > NEAP_DEEP;
+  /* Of halves oneDNN has the primitive alone; db is summed from f32. */
+  if (neap_is_half(y->dtype) &&
+      (few || turned || deep || (kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && choose->n_out > 1)))
+    return false;
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
@@ -210,10 +214,11 @@ FC_DNNL(forward, NEAP_ONEDNN_FC, neap_fc_run, neap_dnnl_run)
 FC_DNNL(grad_input, NEAP_ONEDNN_FC_GRAD_INPUT, run_grad_input, neap_dnnl_run)
 FC_DNNL(grad_weight, NEAP_ONEDNN_FC_GRAD_WEIGHT, run_grad_weight, run_primitive_grad_weight)
 
-#define DNNL_KERNEL(name)                                                         \
-  {                                                                               \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_##name, \
-    .bind = bind_##name, .unbind = neap_dnnl_unbind, .run = run_dnnl_##name       \
+#define DNNL_KERNEL(name, by_rows, by_columns)                                         \
+  {                                                                                    \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32) | NEAP_HALVES, .widens = true, \
+    .splits = {by_rows, by_columns}, .choose = choose_##name, .bind = bind_##name,     \
+    .unbind = neap_dnnl_unbind, .run = run_dnnl_##name                                 \
   }
 
 /* The forward, asked again with its `axis`, says what dy must be. dy has one dimension more than
@@ -294,13 +299,22 @@ const neap_op neap_op_FC = {
   .cost = neap_fc_cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(forward),
-      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = neap_fc_run},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = neap_fc_run},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .mixed = NEAP_MIXED_HALF,
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(forward, "Rww>R", "wrr>c"),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R", "wrr>c"},
+
+                                    .run = neap_fc_run},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rww>R", "wrr>c"},
+
+                                    .any_team = true,
+                                    .run = neap_fc_run},
+                                   {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}}, {x={2,3,7}, w={4,7}}, {x={3,2,4}, w={5,8}, b={5}, axis=2}, "
     "{x={0,3}, w={2,3}, b={2}}, "
@@ -322,13 +336,21 @@ const neap_op neap_op_FCGradInput = {
   .grad_formula =
     "d.dy = FC(d.dx, w, axis = last(dy));"
     "d.w = FCGradWeight(d.dx, dy, axis = last(dy))",
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(grad_input),
-      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_input},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_input},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_input, "Rw>R", "cr>s"),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rw>R", "cr>s"},
+
+                                    .run = run_grad_input},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"Rw>R", "cr>s"},
+
+                                    .any_team = true,
+                                    .run = run_grad_input},
+                                   {0}},
   .cases = "{ {dy={4,5}, w={5,6}, shape={4,6}} }",
   .long_cases = "{ {dy={2,262144}, w={262144,4}, shape={2,4}} }",
 };
@@ -351,13 +373,19 @@ const neap_op neap_op_FCGradWeight = {
   .grad_formula =
     "w = given(d.dw, zeros(dw));"
     "d.x = FCGradInput(dy, w, shape = shape(x)); d.dy = FC(x, w, d.db, ..)",
-  .kernels =
-    (const neap_kernel[]){
-      DNNL_KERNEL(grad_weight),
-      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_grad_weight},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_grad_weight},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){DNNL_KERNEL(grad_weight, "RR>ss", "wc>rr"),
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RR>ss", "wc>rr"},
+                                    .run = run_grad_weight},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RR>ss", "wc>rr"},
+                                    .any_team = true,
+                                    .run = run_grad_weight},
+                                   {0}},
   .cases = "{ {x={4,6}, dy={4,5}} }",
   .long_cases = "{ {x={262144,4}, dy={262144,4}, outputs=2} }",
 };

@@ -1,9 +1,9 @@
 /* fused.c: FusedConv and FusedFC: a product, a residual and an activation as one op, so that what
  * lies between them is never a value of its own. See fused.h for what holds. */
-#include "ops/by_cast.h"
 #include "ops/fused.h"
 
 #include "ops/window.h"
+#include "ops/tile.h"
 
 #include <string.h>
 
@@ -156,21 +156,27 @@ const neap_op neap_op_FusedConv = {
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL,
-       .dtypes = NEAP_BIT(F32),
-       .choose = choose_conv_dnnl,
-       .bind = bind_conv_dnnl,
-       .unbind = neap_dnnl_unbind,
-       .run = run_conv_dnnl},
-      {.engine = NEAP_ENGINE_BLAS,
-       .dtypes = NEAP_WIDE,
-       .choose = neap_conv_gemm_choose,
-       .run = run_conv_gemm},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_conv_ref},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
+                                    .widens = true,
+                                    .splits = {"RwwR>R"},
+                                    .choose = choose_conv_dnnl,
+                                    .bind = bind_conv_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_conv_dnnl},
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RwwR>R"},
+                                    .choose = neap_conv_gemm_choose,
+                                    .run = run_conv_gemm},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RwwR>R"},
+                                    .any_team = true,
+                                    .run = run_conv_ref},
+                                   {0}},
   .cases =
     "{ {x={2,3,6,7}, w={4,3,3,3}, b={4}, pad={1}, activation=\"relu\"},"
     " {x={2,20,6,6}, w={50,20,3,3}, b={50}, z={2,50,4,4}, activation=\"relu\"},"
@@ -211,6 +217,7 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
   bool few = has_z(choose->n_in, choose->in) || columns == 0 ||
              neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
+  if (few && neap_is_half(choose->in[0].dtype)) return false; /* the product is for f32 */
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
@@ -269,18 +276,26 @@ const neap_op neap_op_FusedFC = {
   .cost = neap_fc_cost,
   .sum = NEAP_SUM_LIBRARY,
   .no_grad = true,
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL,
-       .dtypes = NEAP_BIT(F32),
-       .choose = choose_fc_dnnl,
-       .bind = bind_fc_dnnl,
-       .unbind = neap_dnnl_unbind,
-       .run = run_fc_dnnl},
-      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run_fc},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_fc},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
+                                    .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
+                                    .widens = true,
+                                    .splits = {"RwwR>R", "wrrc>c"},
+                                    .choose = choose_fc_dnnl,
+                                    .bind = bind_fc_dnnl,
+                                    .unbind = neap_dnnl_unbind,
+                                    .run = run_fc_dnnl},
+                                   {.engine = NEAP_ENGINE_BLAS,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RwwR>R", "wrrc>c"},
+                                    .run = run_fc},
+                                   {.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .splits = {"RwwR>R", "wrrc>c"},
+                                    .any_team = true,
+                                    .run = run_fc},
+                                   {0}},
   .cases =
     "{ {x={4,6}, w={5,6}, b={5}, activation=\"relu\"}, {x={2,3,7}, w={4,7}, z={2,3,4}, "
     "activation=\"sigmoid\"},"

@@ -205,6 +205,7 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
   if (p->like != NULL) {
     like = *p->like;
     like.algorithm &= (1 << ALGORITHM_BITS) - 1;
+    like.is_widened = like.twin_bytes > 0;
   }
   const neap_kernel *kernel = kernel_of(&s->conv, p->engine);
   if (kernel == NULL ||
@@ -281,6 +282,10 @@ static bool choose(neap_choose *c) {
   c->choice->out[0] = s.pool.out_layout;
   c->choice->algorithm = s.conv.choice.algorithm | (int)nominal << ALGORITHM_BITS;
   c->choice->scratch_bytes = s.scratch_bytes;
+  /* The convolution's twins are in that, and no affair of who runs the whole. */
+  c->choice->twin_bytes = s.conv.choice.twin_bytes;
+  c->choice->split = s.conv.choice.split;
+  c->choice->part = s.conv.choice.part;
   c->choice->how = s.conv.choice.how;
   c->choice->why = s.conv.choice.why;
   return true;
@@ -295,7 +300,7 @@ static neap_status bind_stage(stage *s, const neap_attr_value *attrs, neap_error
                     .in = s->in,
                     .out = &s->out,
                     .choice = &s->choice};
-  return s->kernel->bind == NULL ? NEAP_OK : s->kernel->bind(&bind, &s->bound, error);
+  return neap_kernel_bind(s->kernel, &bind, &s->bound, error);
 }
 
 /* What is NULL was never bound, or needs no bind. */

@@ -112,7 +112,7 @@ static neap_status no_kernel(const neap_infer *infer, neap_error *error) {
   neap_dtype dtype = infer->n_in > 0 ? infer->in[0].dtype : infer->out[0].dtype;
   unsigned all = 0;
   for (const neap_kernel *k = infer->op->kernels; k->run != NULL; k++)
-    all |= k->dtypes & neap_engine_at(k->engine)->dtypes;
+    all |= neap_kernel_dtypes(k) & NEAP_FLOATS;
   /* As if one kernel had all dtypes that there are: an operand beyond those is to blame by
    * itself. */
   const neap_kernel any = {.engine = NEAP_ENGINE_REF, .dtypes = all};

@@ -157,6 +157,7 @@ const neap_op neap_op_Solve = {
   .infinity = NEAP_INFINITY_REACHES,
   .sum = NEAP_SUM_DOUBLE,
   .special = "all of x is NaN where a matrix has a NaN or an infinity",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_solve, run_solve, NEAP_FLOATS),
   .cases =
     "{ {a={4,4}, b={4,3}}, {a={2,3,3}, b={2,3,2}, transposed=true}, {a={{3,1,3,3}, eye=5}, "
@@ -185,6 +186,7 @@ const neap_op neap_op_SolveTriangular = {
   .infinity = NEAP_INFINITY_REACHES,
   .sum = NEAP_SUM_DOUBLE,
   .special = "a 0 on the diagonal is divided by: infinities and NaN",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_solve, run_triangle, NEAP_FLOATS),
   .cases =
     "{ {a={{4,4}, eye=2}, b={4,3}}, {a={{2,3,3}, eye=2}, b={2,3,2}, upper=true}, "
@@ -254,6 +256,7 @@ const neap_op neap_op_Inverse = {
   .sum = NEAP_SUM_DOUBLE,
   .special = "all of y is NaN where a matrix has a NaN or an infinity",
   .grad_formula = "d.x = -MatMul(y, MatMul(d.y, y, trans_b = 1), trans_a = 1)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_inverse, run_inverse, NEAP_FLOATS),
   .cases = "{ {x={4,4}}, {x={{2,3,3}, eye=4}}, {x={0,3,3}}, {x={2,0,0}} }",
   .long_cases = "{ {x={{512,512}, eye=1}} }",
@@ -381,6 +384,7 @@ const neap_op neap_op_Det = {
   DET_OP,
   .special = "NaN where a matrix has a NaN or an infinity",
   .grad_formula = "d.x = DetGrad(x, d.y)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_lu, run_det, NEAP_FLOATS),
   .cases = "{ {x={4,4}}, {x={2,3,3}}, {x={3,2,1,1}}, {x={0,3,3}}, {x={2,0,0}} }",
   .long_cases = "{ {x={{512,512}, eye=0.9}} }",
@@ -422,6 +426,7 @@ const neap_op neap_op_SlogDet = {
   .grad_formula =
     "d.x = Unsqueeze(given(d.log_abs, zeros(log_abs)), axes = {-2,-1}) * "
     "turned(Inverse(x))",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_lu, run_log_det, NEAP_FLOATS),
   .cases = "{ {x={4,4}}, {x={2,3,3}}, {x={2,1,1}}, {x={0,3,3}}, {x={2,0,0}} }",
   .long_cases = "{ {x={{512,512}, eye=0.9}} }",
@@ -486,6 +491,7 @@ const neap_op neap_op_Cholesky = {
     "l = upper ? turned(y) : y; g = upper ? turned(d.y) : d.y; p = MatMul(l, g, trans_a = 1);"
     "z = SolveTriangular(l, Tril(p) + Tril(p, diagonal = -1), transposed = 1);"
     "w = SolveTriangular(l, turned(z), transposed = 1); d.x = (w + turned(w)) * 0.25",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose_cholesky, run_cholesky, NEAP_FLOATS),
   .cases =
     "{ {x={{4,4}, eye=9}}, {x={{2,3,3}, eye=9}, upper=true}, {x={{1,1}, eye=4}}, {x={0,3,3}}, "

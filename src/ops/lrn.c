@@ -20,7 +20,6 @@
  * does it.
  */
 #include "math/vec.h"
-#include "ops/by_cast.h"
 #include "ops/rows.h"
 
 #include <string.h>
@@ -245,11 +244,12 @@ const neap_op neap_op_ChannelMean = {
   .cost = cost,
   .grad_formula =
     "d.x = turned ? ChannelMean(d.y, size = size) : ChannelMean(d.y, size = size, turned = 1)",
-  .kernels =
-    (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run_mean},
-      NEAP_BY_CAST(0, true),
-      {0}},
+  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
+                                    .dtypes = NEAP_WIDE,
+                                    .widens = true,
+                                    .any_team = true,
+                                    .run = run_mean},
+                                   {0}},
   .cases =
     "{ {x={2,7,3}, size=4}, {x={2,3,2,2}, size=9, turned=true}, {x={2,5}, size=1}, "
     "{x={0,3,2}} }",

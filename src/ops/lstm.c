@@ -24,7 +24,6 @@
  */
 #include "math/panels.h"
 #include "math/vec.h"
-#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 #include <inttypes.h>
@@ -671,17 +670,20 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   (const neap_kernel[]) {                      \
     {.engine = NEAP_ENGINE_DNNL,               \
      .dtypes = NEAP_BIT(F32),                  \
+     .widens = true,                           \
      .choose = (choose_function),              \
      .run = (run_function)},                   \
       {.engine = NEAP_ENGINE_BLAS,             \
        .dtypes = NEAP_WIDE,                    \
+       .widens = true,                         \
        .choose = (choose_function),            \
        .run = (run_function)},                 \
       {.engine = NEAP_ENGINE_REF,              \
        .dtypes = NEAP_WIDE,                    \
+       .widens = true,                         \
        .choose = (choose_function),            \
        .run = (run_function)},                 \
-      NEAP_BY_CAST(0, false), {                \
+    {                                          \
       0                                        \
     }                                          \
   }
@@ -717,6 +719,7 @@ const neap_op neap_op_LSTM = {
   .empty = NEAP_EMPTY_NONE,
   .sum = NEAP_SUM_LIBRARY,
   .special = "no steps leave the states as they were",
+  .mixed = NEAP_MIXED_HALF,
   .kernels = KERNELS(choose, run),
   .cases =
     "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, "

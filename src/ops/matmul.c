@@ -6,7 +6,6 @@
  * large ones are parallel inside.
  */
 #include "ops/batches.h"
-#include "ops/by_cast.h"
 #include "ops/dnnl.h"
 
 enum { TRANS_A, TRANS_B };
@@ -169,12 +168,16 @@ const neap_op neap_op_MatMul = {
   .cost = cost,
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
+  .mixed = NEAP_MIXED_HALF,
   .kernels =
     (const neap_kernel[]){
-      {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .run = run},
-      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .run = run},
-      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_WIDE, .any_team = true, .run = run},
-      NEAP_BY_CAST(0, true),
+      {.engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .widens = true, .run = run},
+      {.engine = NEAP_ENGINE_BLAS, .dtypes = NEAP_WIDE, .widens = true, .run = run},
+      {.engine = NEAP_ENGINE_REF,
+       .dtypes = NEAP_WIDE,
+       .widens = true,
+       .any_team = true,
+       .run = run},
       {0}},
   .cases =
     "{ {a={4,5}, b={5,3}}, {a={2,4,5}, b={2,5,3}}, {a={2,1,4,5}, b={3,5,2}}, {a={2,3,4,5}, "

@@ -159,6 +159,7 @@ const neap_op neap_op_MatrixExp = {
   .infinity = NEAP_INFINITY_REACHES,
   .sum = NEAP_SUM_DOUBLE,
   .special = "all of y is NaN where a matrix has a NaN or an infinity",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
   .cases = "{ {x={4,4}}, {x={{2,3,3}, low=-9, high=9}}, {x={0,3,3}}, {x={2,0,0}} }",
   .long_cases = "{ {x={{512,512}, low=0.001, high=0.001}} }",

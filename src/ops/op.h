@@ -92,6 +92,18 @@ typedef enum neap_sum {
   NEAP_SUM_LIBRARY /* a product or a norm as the engine's library makes it, in blocks of f32 */
 } neap_sum;
 
+/* ---- mixed precision: what the op does with `dtype = "bf16"` (build/mixed.c) ----------------- */
+
+/* Losses, updates, control ops and ops without a kernel for halves are FULL whatever they say. */
+typedef enum neap_mixed {
+  /* halves where one of its floats is a half and the others are, or are parameters and constants;
+   * else f32: elementwise ops, pools, norms, movement */
+  NEAP_MIXED_FOLLOW,
+  NEAP_MIXED_HALF, /* halves, whatever comes in: products */
+  NEAP_MIXED_FULL, /* f32: sums, and functions that need or make many digits */
+  NEAP_MIXED_ROUND /* f32, and what it gives is rounded: rows looked up in a table of parameters */
+} neap_mixed;
+
 /* ---- choices --------------------------------------------------------------------------------- */
 
 /* Plain data: made by choose, stored with a plan, given to bind. */
@@ -100,6 +112,12 @@ typedef struct neap_choice {
   int algorithm; /* meaning is the kernel's own; 0 where there is but one */
   int n_thread;  /* the kernel may open a parallel region of this many */
   size_t scratch_bytes, stash_bytes;
+  /* bf16 or f16 that the kernel computes in f32, on twins of the operands behind its own scratch,
+   * which scratch_bytes counts (widen.c). No part of what is compared or stored */
+  bool is_widened;
+  size_t twin_bytes;
+  int split;    /* then: 1 + which of the kernel's splits; 0: whole */
+  int64_t part; /* rows or columns of a part */
   /* other bits than what would be chosen freely: `inexact` allowed less scratch, or one thread in a
    * dag */
   bool changed;
@@ -263,6 +281,14 @@ typedef struct neap_kernel {
   /* set, never empty: what it computes. It is asked of each operand that may be a float by the
    * record (neap_kernel_computes) */
   unsigned dtypes;
+  /* bf16 and f16 too, where the engine has nothing better for them: it is asked for f32, and runs
+   * on operands that are widened into the scratch (widen.c) */
+  bool widens;
+  /* how these may be taken in parts, whose bytes are few: what becomes of each operand, of the
+   * outputs behind ">". R: rows, dimension 0 of at least two; r: of at least one; c: columns, the
+   * last dimension; w: whole, as are those behind the text; s: an output that is the sum of the
+   * parts'. ORDER SPLIT */
+  const char *splits[2];
   /* false: not for this case. NULL: takes all, plain, no scratch */
   bool (*choose)(neap_choose *choose);
   /* elementwise and zero to zero: before choose is asked, all operands have taken input 0's layout
@@ -319,6 +345,7 @@ struct neap_op {
    * gradient it has (formula.c). */
   neap_status (*grad)(neap_grad *grad, neap_error *error);
   const char *grad_formula, *formula;
+  neap_mixed mixed;
   neap_nan nan;
   neap_infinity infinity;
   neap_empty empty;
@@ -352,6 +379,8 @@ const neap_arg *neap_op_output(const neap_op *op, int position);
 /* Whether the kernel computes an operand of this dtype in the place of `arg` (NULL: any). Operands
  * that are no floats in any call (labels, masks, a stash) are the record's affair alone. */
 bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype);
+/* The floats that it computes, of those that its engine has, and what it widens. */
+unsigned neap_kernel_dtypes(const neap_kernel *kernel);
 /* All operands of a call; dtype NONE where absent or unknown. */
 bool neap_kernel_computes_all(const neap_kernel *kernel, const neap_op *op, int n_in,
                               const neap_type *in, int n_out, const neap_type *out);
@@ -361,12 +390,19 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n
 /* The only way to a kernel's choose; true for a kernel without one. No engine that can't be had is
  * asked. A choice of more scratch or stash than NEAP_MOST_BYTES is none. */
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose);
+/* The only way to a kernel's bind: nothing for one without. */
+neap_status neap_kernel_bind(const neap_kernel *kernel, const neap_bind *bind, void **object,
+                             neap_error *error);
+void neap_widen_run(const neap_kernel *kernel, const neap_call *call);
 /* call.c: whether a call is what kernels rely on; asserts, nothing else. */
 void neap_kernel_check(const neap_kernel *kernel, const neap_call *call);
 /* The only way to a kernel's run. */
 static inline void neap_kernel_run(const neap_kernel *kernel, const neap_call *call) {
   if (NEAP_DEBUG) neap_kernel_check(kernel, call);
-  kernel->run(call);
+  if (call->choice->is_widened)
+    neap_widen_run(kernel, call);
+  else
+    kernel->run(call);
 }
 /* The kernels of an op in the order in which they are tried: all as listed; with `force` those of
  * `engine`, then those of ref. `previous` NULL: the first of them. NULL: there is no other. */

@@ -507,10 +507,11 @@ static void run_dnnl_take(const neap_call *call) {
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, take_again, &j);
 }
 
-#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                               \
-  {                                                                                            \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .choose = choose_dnnl##suffix_choose, \
-    .bind = bind_dnnl##suffix_bind, .unbind = neap_dnnl_unbind, .run = (run_function)          \
+#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                         \
+  {                                                                                      \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .widens = true, \
+    .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind,                \
+    .unbind = neap_dnnl_unbind, .run = (run_function)                                    \
   }
 #define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(suffix, suffix, neap_dnnl_run)
 
@@ -611,6 +612,7 @@ const neap_op neap_op_MaxPoolTake = {
   .grad_formula = "d.x = MaxPoolGrad(d.y, stash, ..)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
                                     .dtypes = NEAP_BIT(F32),
+                                    .widens = true,
                                     .any_team = true,
                                     .choose = choose_dnnl_take,
                                     .run = run_dnnl_take},

@@ -237,6 +237,7 @@ const neap_op neap_op_LpPool = {
   .grad_formula =
     "u = y > 0 ? y : 1; s = SumPoolGrad(d.y * Pow(u, 1 - p), .., shape = shape(x));"
     "d.x = s * Sign(x) * Pow(Abs(x), p - 1)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_lp, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,6,7}, kernel={2}}, {x={2,4,7,7}, kernel={3}, stride={2}, pad={1}, ceil_mode=true, "
@@ -260,6 +261,7 @@ const neap_op neap_op_GlobalLpPool = {
   .sum = NEAP_SUM_DOUBLE,
   .special = "the gradient of zeros is 0",
   .grad_formula = "u = y > 0 ? y : 1; d.x = d.y * Sign(x) * Pow(Abs(x) / u, p - 1)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_lp, NEAP_FLOATS),
   .cases = "{ {x={2,3,4,5}}, {x={1,2,9}, p=3}, {x={1,2,2,3,4}, p=1} }",
   .long_cases = "{ {x={1,2,512,512}} }",

@@ -54,6 +54,7 @@ const neap_op neap_op_Pow = {
   .n_inplace = 2,
   .infer = neap_elementwise_infer,
   .grad = grad,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Pow, NEAP_NUMBERS),
   .cases =
     "{ {a={{3,4}, low=0.2, high=3}, b={3,4}}, {a={{3,4}, low=0.2, high=3}, b={4}}, {a={{3,1}, "

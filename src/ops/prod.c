@@ -82,6 +82,7 @@ const neap_op neap_op_Prod = {
   .cost = cost,
   .grad = grad,
   .empty = NEAP_EMPTY_ONE,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run, NEAP_NUMBERS | NEAP_BIT(BOOL)),
   .cases =
     "{ {x={4,5,6}, axes={1}}, {x={4,5,6}, axes={2}, keepdim=true}, {x={4,5}, axes={-1}}, "

@@ -5,7 +5,7 @@
  * NULL name, attributes at type NONE, kernels at one without run. So nobody counts by hand what the
  * compiler could count wrongly.
  */
-#include "ops/op.h"
+#include "ops/widen.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -166,14 +166,19 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
   }
 }
 
+unsigned neap_kernel_dtypes(const neap_kernel *kernel) {
+  unsigned of_engine = neap_engine_at(kernel->engine)->dtypes | ~NEAP_FLOATS;
+  unsigned own = kernel->dtypes & of_engine;
+  return kernel->widens && (own & NEAP_BIT(F32)) != 0 ? own | NEAP_HALVES : own;
+}
+
 bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype) {
   if (arg == NULL || dtype == NEAP_DTYPE_NONE) return true;
   if ((arg->flags & (NEAP_ARG_STASH | NEAP_ARG_SCOPE)) != 0) return true;
   /* Kernels name floats; integers and bool an argument takes are the op's affair. */
   bool may_be_float = arg->dtypes == 0 || (arg->dtypes & NEAP_FLOATS) != 0;
   if (!may_be_float) return true;
-  unsigned of_engine = neap_engine_at(kernel->engine)->dtypes | ~NEAP_FLOATS;
-  return neap_dtype_in(dtype, kernel->dtypes & of_engine);
+  return neap_dtype_in(dtype, neap_kernel_dtypes(kernel));
 }
 
 bool neap_kernel_computes_all(const neap_kernel *kernel, const neap_op *op, int n_in,
@@ -193,12 +198,58 @@ const neap_kernel *neap_kernel_find(const neap_op *op, neap_engine engine, int n
   return NULL;
 }
 
+/* Whether some operand is a half that the kernel does not compute itself: of the floats that it
+ * lists. */
+static bool has_others(const neap_kernel *kernel, int n, const neap_type *types) {
+  const neap_kernel narrow = {.engine = kernel->engine, .dtypes = kernel->dtypes};
+  for (int i = 0; i < n; i++)
+    if (neap_dtype_in(types[i].dtype, NEAP_HALVES & ~neap_kernel_dtypes(&narrow))) return true;
+  return false;
+}
+
+/* Whether some operand is a half. */
+static bool has_halves(int n, const neap_type *types) {
+  for (int i = 0; i < n; i++)
+    if (neap_dtype_in(types[i].dtype, NEAP_HALVES)) return true;
+  return false;
+}
+
+/* A kernel for halves comes first, then that for f32 on widened operands, which finds the choice as
+ * it was. */
+static bool ask_kernel(const neap_kernel *kernel, neap_choose *c) {
+  enum { MOST = NEAP_OP_MAX_IN + NEAP_OP_MAX_OUT };
+  bool halves = has_halves(c->n_in, c->in) || has_halves(c->n_out, c->out);
+  bool may_widen = kernel->widens && halves && c->n_in + c->n_out <= MOST;
+  bool as_wide = c->like != NULL && c->like->is_widened; /* which is followed in this, too */
+  neap_choice before = *c->choice;
+  neap_layout layout[MOST];
+  if (may_widen) {
+    neap_copy_bytes(layout, before.in, (size_t)c->n_in * sizeof *layout);
+    neap_copy_bytes(layout + c->n_in, before.out, (size_t)c->n_out * sizeof *layout);
+  }
+
+  if (!as_wide && !has_others(kernel, c->n_in, c->in) && !has_others(kernel, c->n_out, c->out) &&
+      (kernel->choose == NULL || kernel->choose(c)))
+    return true;
+  if (!may_widen || (c->like != NULL && !as_wide)) return false;
+  *c->choice = before;
+  neap_copy_bytes(before.in, layout, (size_t)c->n_in * sizeof *layout);
+  neap_copy_bytes(before.out, layout + c->n_in, (size_t)c->n_out * sizeof *layout);
+  return neap_widen_choose(kernel, c);
+}
+
 bool neap_kernel_choose(const neap_kernel *kernel, neap_choose *choose) {
   if (neap_engine_at(kernel->engine)->missing() != NULL) return false;
-  if (kernel->choose == NULL) return true;
   /* Sizes that no machine has are refused here, so that no choose has to look. */
-  return kernel->choose(choose) && choose->choice->scratch_bytes <= NEAP_MOST_BYTES &&
+  return ask_kernel(kernel, choose) && choose->choice->scratch_bytes <= NEAP_MOST_BYTES &&
          choose->choice->stash_bytes <= NEAP_MOST_BYTES;
+}
+
+neap_status neap_kernel_bind(const neap_kernel *kernel, const neap_bind *bind, void **object,
+                             neap_error *error) {
+  if (kernel->bind == NULL) return NEAP_OK;
+  return bind->choice->is_widened ? neap_widen_bind(kernel, bind, object, error)
+                                  : kernel->bind(bind, object, error);
 }
 
 /* With `force` the list is walked twice, for `engine` and then for ref. Which walk `previous`
@@ -224,7 +275,7 @@ static void help_kernels(const neap_op *op, neap_buffer *out) {
   neap_buffer_add(out, "kernels\n");
   for (const neap_kernel *k = op->kernels; k->run != NULL; k++)
     neap_buffer_add(out, "  %-12s %s\n", neap_engine_name(k->engine),
-                    neap_dtypes_text(k->dtypes, text));
+                    neap_dtypes_text(neap_kernel_dtypes(k), text));
 }
 
 /* What `neap ops NAME` and neap.help print: the record, and no more than the record. */

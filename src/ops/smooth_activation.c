@@ -86,6 +86,7 @@ const neap_op neap_op_LogSigmoid = {
   .source = "torch.nn.LogSigmoid",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Sigmoid(-x)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_LogSigmoid, NEAP_FLOATS),
   .cases = CASES,
 };

@@ -150,6 +150,7 @@ const neap_op neap_op_LogSoftmax = {
   .grad = grad_log_softmax,
   .sum = NEAP_SUM_RUNS,
   .special = "a largest element of +infinity, or of -infinity, makes all NaN",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_CHOOSE(choose, run_log_softmax, NEAP_FLOATS),
   .cases = "{ {x={3,4,5}}, {x={3,4,5}, axis=1}, {x={2,3,67}, axis=2}, {x={0,4}}, {x={}} }",
   .long_cases = "{ {x={{1,262144}, low=0, high=1}}, {x={{262144,4}, low=0, high=1}, axis=1} }",

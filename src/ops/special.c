@@ -48,6 +48,7 @@ const neap_op neap_op_Erfinv = {
   .source = "torch.erfinv; Winitzki, 2008; Halley's method",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Exp(y * y) * 0.88622692545275801365",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_ANY_LAYOUT(run_Erfinv, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-0.9, high=0.9}}, {x={0,4}}, {x={{}, low=-0.9, high=0.9}} }",
 };
@@ -61,6 +62,7 @@ const neap_op neap_op_Lgamma = {
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Digamma(x)",
   .special = "infinite at 0 and the negative integers",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Lgamma, NEAP_FLOATS),
   .cases = GAMMA_CASES(""),
 };
@@ -74,6 +76,7 @@ const neap_op neap_op_Digamma = {
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Polygamma(x, n = 1)",
   .special = "-infinity at 0, infinity at -0, NaN at the negative integers",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Digamma, NEAP_FLOATS),
   .cases = GAMMA_CASES(""),
 };
@@ -100,6 +103,7 @@ const neap_op neap_op_Polygamma = {
                    .value = {.i = 1}, .least = 0, .most = 100}},
   .grad = grad_polygamma,
   .special = "infinite at 0 and the negative integers",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Polygamma, NEAP_FLOATS),
   .cases = GAMMA_CASES(", n=1"),
 };

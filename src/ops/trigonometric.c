@@ -36,6 +36,7 @@ const neap_op neap_op_Tan = {
   .source = "ONNX Tan-7",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * (1 + y * y)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_ANY_LAYOUT(run_Tan, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=-1.2, high=1.2}}, {x={0,4}}, {x={{}, low=-1.2, high=1.2}} }",
 };
@@ -60,6 +61,7 @@ const neap_op neap_op_Sinh = {
   .source = "ONNX Sinh-9",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Cosh(x)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF_ANY_LAYOUT(run_Sinh, NEAP_FLOATS),
   .cases = CASES,
 };
@@ -72,6 +74,7 @@ const neap_op neap_op_Cosh = {
   .source = "ONNX Cosh-9",
   OF_FLOATS,
   .grad_formula = "d.x = d.y * Sinh(x)",
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Cosh, NEAP_FLOATS),
   .cases = CASES,
 };

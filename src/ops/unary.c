@@ -148,6 +148,7 @@ const neap_op neap_op_Exp = {
   .source = "ONNX Exp-13",
   OF_FLOATS,
   .grad = grad_Exp,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Exp, NEAP_FLOATS),
   .cases = "{ {x={2,3,7}}, {x={0,4}}, {x={}} }",
 };
@@ -160,6 +161,7 @@ const neap_op neap_op_Log = {
   .source = "ONNX Log-13",
   OF_FLOATS,
   .grad = grad_Log,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Log, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
 };
@@ -194,6 +196,7 @@ const neap_op neap_op_Rsqrt = {
   .source = "definition",
   OF_FLOATS,
   .grad = grad_Rsqrt,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Rsqrt, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.2, high=4}}, {x={0,4}}, {x={{}, low=1, high=2}} }",
 };
@@ -299,6 +302,7 @@ const neap_op neap_op_Reciprocal = {
   .source = "ONNX Reciprocal-13",
   OF_FLOATS,
   .grad = grad_Reciprocal,
+  .mixed = NEAP_MIXED_FULL,
   .kernels = NEAP_REF(run_Reciprocal, NEAP_FLOATS),
   .cases = "{ {x={{2,3,7}, low=0.5, high=3}}, {x={0,4}}, {x={{}, low=-2, high=-1}} }",
 };

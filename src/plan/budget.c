@@ -56,6 +56,15 @@ int neap_plan_changed(const neap_graph *graph) {
   return n;
 }
 
+int neap_plan_widened(const neap_graph *graph) {
+  int n = 0;
+  for (int i = 0; i < graph->n_node; i++) {
+    if (graph->node[i].choice.is_widened || graph->node[i].choice.twin_bytes > 0) n++;
+    for (int s = 0; s < graph->node[i].n_sub; s++) n += neap_plan_widened(graph->node[i].sub[s]);
+  }
+  return n;
+}
+
 /* ---- what is said ---------------------------------------------------------------------------- */
 
 size_t neap_limit_fixed(const neap_limit *limit) {

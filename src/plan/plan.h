@@ -229,6 +229,8 @@ int neap_plan_recomputed(const neap_graph *graph, double *share_of_work);
 /* How many nodes, those of subnets included, have another kernel than the schedule `simple` has
  * without a budget. */
 int neap_plan_changed(const neap_graph *graph);
+/* Likewise those whose halves are computed in f32. */
+int neap_plan_widened(const neap_graph *graph);
 
 /* Independent check of a plan against its graph: PLAN error naming the two values at fault. */
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error);

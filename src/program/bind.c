@@ -232,14 +232,12 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   }
   /* Library objects may refuse what choose accepted, when memory is short or the library has
    * changed. */
-  if (kernel->bind != NULL) {
-    neap_bind bind = {node->op, node->attrs,       node->n_in,   node->n_out,
-                      type,     type + node->n_in, &node->choice};
-    neap_status status = kernel->bind(&bind, &i->call.kernel, error);
-    if (status != NEAP_OK) {
-      neap_program_locate(program->graph, i->node, error);
-      return status;
-    }
+  neap_bind bind = {node->op, node->attrs,       node->n_in,   node->n_out,
+                    type,     type + node->n_in, &node->choice};
+  neap_status status = neap_kernel_bind(kernel, &bind, &i->call.kernel, error);
+  if (status != NEAP_OK) {
+    neap_program_locate(program->graph, i->node, error);
+    return status;
   }
   i->kernel = kernel;
   i->any_team = kernel->any_team || i->call.n_thread == 1;

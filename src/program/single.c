@@ -102,11 +102,11 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   choice->engine = kernel->engine;
   choice->algorithm = 0;
   choice->n_thread = o->n_thread;
-  choice->scratch_bytes = choice->stash_bytes = 0;
+  choice->scratch_bytes = choice->stash_bytes = choice->twin_bytes = 0;
+  choice->is_widened = false;
+  choice->split = 0;
   memset(choice->in, 0, (size_t)o->n_in * sizeof *choice->in);
   memset(choice->out, 0, (size_t)o->n_out * sizeof *choice->out);
-  /* A kernel without choose takes anything of its dtypes, plain. */
-  if (kernel->choose == NULL) return true;
   neap_choose choose = {.op = o->op,
                         .attrs = single->call.attrs,
                         .n_in = o->n_in,
@@ -169,10 +169,9 @@ static void place_blocked(neap_single *single, const neap_single_options *o) {
 static neap_status bind(neap_single *single, const neap_single_options *o, neap_error *error) {
   for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k];
   place_blocked(single, o);
-  if (single->kernel->bind == NULL) return NEAP_OK;
   neap_bind bind = {o->op,        single->call.attrs,     o->n_in,        o->n_out,
                     single->type, single->type + o->n_in, &single->choice};
-  neap_status status = single->kernel->bind(&bind, &single->call.kernel, error);
+  neap_status status = neap_kernel_bind(single->kernel, &bind, &single->call.kernel, error);
   if (status != NEAP_OK) single->kernel = NULL; /* nothing to unbind */
   return status;
 }

@@ -215,6 +215,16 @@ static void explain_changed(const neap_plan *plan, const neap_graph *graph, neap
   neap_buffer_add(out, "%s\n", told < n ? ", ..." : "");
 }
 
+/* The slow way of halves: said once, since no option changes it. */
+static void explain_widened(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
+  int n = neap_plan_widened(graph);
+  if (n == 0) return;
+  neap_buffer_add(out,
+                  "bf16 and f16 are computed in f32 by %d of %d ops: there are no kernels for them "
+                  "on this processor\n",
+                  n, plan->n_node);
+}
+
 static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   neap_buffer_add(out, "%s: %d ops, %d values\n", graph->name != NULL ? graph->name : "net",
                   plan->n_node, plan->n_value);
@@ -223,6 +233,7 @@ static void explain_plan(const neap_plan *plan, const neap_graph *graph, neap_bu
   explain_rewrites(graph, out);
   explain_recompute(graph, out);
   explain_changed(plan, graph, out);
+  explain_widened(plan, graph, out);
   explain_reasons(plan, out);
   explain_largest(plan, graph, out);
   neap_report_peak(plan, graph, out);

@@ -39,6 +39,7 @@ neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph)
                       .n_recomputed = n_recomputed,
                       .recomputed_work = work,
                       .n_changed = neap_plan_changed(graph),
+                      .n_widened = neap_plan_widened(graph),
                       .plan_ns = plan->plan_ns,
                       .n_search = plan->n_search};
   add_ops(plan, graph, &out);

@@ -1,17 +1,21 @@
 --- Kernels by type. Every op, backward ops too, in every float dtype that its kernels compute,
--- against f64: the cases of its record. Outputs are rounded once to the dtype; the tolerance is a
+-- against f64: the cases of its record; halves by every engine that has them, or that computes them
+-- in f32. Outputs are rounded once to the dtype; the tolerance is a
 -- few units of its last place, relative to the largest element: bf16 2^-8, f16 2^-11.
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "cases"
+local support = require "support"
 
 local unit = { f32 = 2 ^ -23, bf16 = 2 ^ -8, f16 = 2 ^ -11 }
 
---- Whether a kernel of the record computes the dtype.
-local function computes(record, dtype)
+--- Whether a kernel of the record computes the dtype, by `engine` if that is given.
+local function computes(record, dtype, engine)
   for _, kernel in ipairs(record.kernels) do
-    if cases.has(kernel.dtypes, dtype) then return true end
+    if (engine or kernel.engine) == kernel.engine and cases.has(kernel.dtypes, dtype) then
+      return true
+    end
   end
   return false
 end
@@ -23,9 +27,9 @@ local function feeds_of(case, dtype)
   return feeds, exact
 end
 
-local function run(case, feeds)
+local function run(case, feeds, engine)
   local net, outputs = cases.net_of(case)
-  local ws <close> = cases.run(net, feeds, { engine = "ref" })
+  local ws <close> = cases.run(net, feeds, { engine = engine })
   local results = {}
   for k, out in ipairs(outputs) do results[k] = ws:fetch(out.name):clone() end
   return results
@@ -47,11 +51,11 @@ end
 
 local n_checked = 0
 
-local function check(case, dtype)
+local function check(case, dtype, engine)
   local record = case.record
   local narrow, wide = cases.with_dtype(case, dtype), cases.with_dtype(case, "f64")
   local feeds, exact = feeds_of(case, dtype)
-  local got, want = run(narrow, feeds), run(wide, exact)
+  local got, want = run(narrow, feeds, engine), run(wide, exact, "ref")
   for k, y in ipairs(got) do
     local is_float = cases.is_float[y.dtype]
     assert.same(want[k].shape, y.shape)
@@ -60,8 +64,8 @@ local function check(case, dtype)
       local worst = distance(want[k], y)
       n_checked = n_checked + 1
       if worst > 8 * unit[dtype] + 1e-5 then
-        error(("%s in %s: output %d is %.1f units away from f64's"):format(case.name, dtype, k,
-          worst / unit[dtype]))
+        error(("%s in %s by %s: output %d is %.1f units away from f64's"):format(case.name, dtype,
+          engine, k, worst / unit[dtype]))
       end
     end
   end
@@ -75,7 +79,12 @@ describe("float dtypes", function()
       local both = computes(record, dtype) and computes(record, "f64")
       if #list > 0 and both and not record.extent then
         it(("of %s: %s"):format(name, dtype), function()
-          for _, case in ipairs(list) do check(case, dtype) end
+          for _, engine in ipairs(support.engines()) do
+            local asked = engine == "ref" or dtype ~= "f32" and computes(record, dtype, engine)
+            for _, case in ipairs(asked and list or {}) do
+              if engine == "ref" or case.compared then check(case, dtype, engine) end
+            end
+          end
         end)
       end
     end

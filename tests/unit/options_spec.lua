@@ -27,6 +27,7 @@ local set = {
   in_place = { false, shows = false, words = "--no-in-place" },
   fuse = { "pool", shows = "pool", words = "--fuse pool" },
   rewrite = { false, shows = false, words = "--no-rewrite" },
+  dtype = { "bf16", shows = "bf16", words = "--dtype bf16" },
   engine = { "ref", shows = "ref", words = "--engine ref" },
   layouts = { "plain", shows = "plain", words = "--layouts plain" },
   threads = { 1, shows = 1, words = "--threads 1" },

@@ -5,7 +5,7 @@ local options = require "neap.inner.options"
 
 --- The forecast with what one asks next: where the peak is, how memory goes over a step, what was
 -- assumed.
-local function overview(plan, args, assumed, mem_param)
+local function overview(plan, args, memory, assumed)
   local neap = require "neap"
   local lines = { tostring(plan:forecast()) }
   local ops, peak = plan:ops(), plan.peak_step
@@ -31,6 +31,7 @@ local function overview(plan, args, assumed, mem_param)
     lines[#lines + 1] = ("kernels    %d ops have others than %s, so other bits"):format(
       plan.n_changed, plan.executor == "dag" and "executor simple" or "without the budget")
   end
+  local mem_param = memory.mem_param
   if mem_param then
     local is_planned = mem_param[args.train and "optimize_train" or "optimize_test"]
     lines[#lines + 1] = ("mem_param  of the file: %s is %splanned%s"):format(
@@ -38,6 +39,10 @@ local function overview(plan, args, assumed, mem_param)
       is_planned and not mem_param.debug_info and "" or "not ",
       #mem_param.exclude_blob > 0 and ", bytes of their own have "
         .. table.concat(mem_param.exclude_blob, ", ") or "")
+  end
+  if plan.n_widened > 0 then
+    lines[#lines + 1] = ("kernels    %d ops compute their %s in f32: there is no kernel for it on \z
+      this processor"):format(plan.n_widened, memory.dtype or "bf16 or f16")
   end
   if assumed then lines[#lines + 1] = "assumed    " .. assumed end
   lines[#lines + 1] = ("more       neap plan %s%s%s --peak | --explain [BLOB] | --ops | \z
@@ -196,7 +201,7 @@ return {
       cli.show(report, args)
     end
     if #reports == 0 and not (args.svg or args.dot) then
-      print(overview(plan, args, assumed, memory.mem_param))
+      print(overview(plan, args, memory, assumed))
     end
   end,
 }

@@ -57,11 +57,11 @@ local function fits_in_halves(err)
   if not make then return false end
   local ok, plan = pcall(function()
     local net, memory = make()
-    local given = { store = false }
+    local given = { store = false, dtype = "bf16" }
     for key, value in pairs(memory or {}) do
       if given[key] == nil then given[key] = value end
     end
-    return require("neap.plan.again").retyped(net, "bf16"):plan(given)
+    return net:plan(given)
   end)
   return ok and plan ~= nil
 end

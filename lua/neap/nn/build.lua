@@ -403,7 +403,7 @@ local function apart(o, who)
   if o ~= nil and type(o) ~= "table" then
     fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o)))
   end
-  for _, name in ipairs { "stash", "order", "dtype" } do
+  for _, name in ipairs { "stash", "order" } do
     if o and o[name] ~= nil then
       fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name))
     end

@@ -3,7 +3,6 @@
 -- A *change* is a table of memory options, in place of those that the plan was made with, and of
 --   batch = n          another batch
 --   without = names    a model without these modules: what goes into them comes out
---   dtype = "bf16"     parameters, inputs and what follows from them in another float type
 -- `false` takes an option away. Names in `keep` come to those that are kept already; an empty list
 -- takes them away.
 -- @module neap.plan.again
@@ -44,44 +43,17 @@ end
 --- Whether it is known what the plan was made of.
 function again.is_known(p) return sources[p] ~= nil end
 
---- Declared blobs in other floats, as text: inputs and parameters, those of bodies too, constants,
--- and the state that belongs to a parameter, as momentum does. Statistics are in f32 beside halves,
--- as norms have them.
-local function retyped(net, dtype)
-  local is_parameter, lines = {}, {}
-  local statistics = dtype == "f64" and "f64" or "f32"
-  for line in net:text():gmatch "[^\n]*" do
-    local role, name, from = line:match "^%s*(%l+) (%S+) (%w+) "
-    local is_float = from and from:match "^b?f%d+$"
-    if role == "param" and is_float then is_parameter[name] = true end
-    local owner = role == "state" and name
-    while owner and not is_parameter[owner] do owner = owner:match "^(.*)%.[^.]*$" end
-    local is_statistic = role == "state" and not owner
-    if is_float and (role == "param" or role == "input" or role == "state") then
-      line = line:gsub("^(%s*%l+ %S+ )%w+", "%1" .. (is_statistic and statistics or dtype))
-    elseif line:match "^%s*%S+ = Constant%(%)" then
-      line = line:gsub("dtype = b?f%d+", "dtype = " .. dtype)
-    end
-    lines[#lines + 1] = line
-  end
-  return require("neap.net").read(table.concat(lines, "\n"))
-end
-
 --- Whether false is a value of the option, and not its absence.
 local function may_be_false(key)
   local record = memory_options.records[key]
   return record ~= nil and (record.type == "switch" or (record.range or ""):find "false" ~= nil)
 end
 
-again.retyped = retyped
-
---- The options with a change made to them, and the dtype that it asks for.
+--- The options with a change made to them.
 local function changed(source, change)
-  local all, dtype = copy(source.options), nil
+  local all = copy(source.options)
   for key, value in pairs(change) do
-    if key == "dtype" then
-      dtype = value
-    elseif key == "keep" or key == "without" then
+    if key == "keep" or key == "without" then
       local names = options.names(value or {})
       all[key] = #names > 0 and options.append(options.names(all[key] or {}), names) or nil
     elseif key ~= "batch" then
@@ -102,7 +74,7 @@ local function changed(source, change)
     all.inputs = inputs
   end
   all.store = false
-  return all, dtype
+  return all
 end
 
 --- The plan with a change. Nothing of it is stored. Raises what planning raises.
@@ -114,11 +86,7 @@ function again.plan(who, p, change)
     fail(("%s: what this plan was made of is not known: it is a program's; ask that of \z
       net:plan { .. } or model:plan { .. }"):format(who))
   end
-  local all, dtype = changed(source, change)
-  if dtype == nil then return source.plan(all) end
-  if all.max_batch then fail(who .. ": dtype and max_batch do not go together") end
-  local net, memory = source.net(all)
-  return retyped(net, dtype):plan(memory)
+  return source.plan(changed(source, change))
 end
 
 --- What the plan was made with, by the names of options.

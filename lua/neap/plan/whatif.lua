@@ -23,8 +23,6 @@ local change_options = record.declare("plan:whatif", {
   { "batch", "integer", min = 1, unset = "as it is", doc = "rows of a batch" },
   { "without", "names", unset = "all are there",
     doc = "modules of a model that are left out: what goes into them comes out" },
-  { "dtype", "dtype", unset = "as it is",
-    doc = "of inputs and parameters that are floats, and of what follows from them" },
   { "run", "table|boolean", unset = "the newest stored one of this net and mode",
     says = "a run with op times, or false",
     doc = "whose op times are taken, as program:profile { .. } gives it; false: no times" },
@@ -115,7 +113,7 @@ function Plan:whatif(given)
   local fields, memory = memory_options.split("plan:whatif", given, "lua", change_options)
   local o = change_options:read(fields)
   local change = memory
-  for _, key in ipairs { "batch", "without", "dtype" } do change[key] = o[key] end
+  for _, key in ipairs { "batch", "without" } do change[key] = o[key] end
   if next(change) == nil then
     fail("plan:whatif expects what is to change; e.g. plan:whatif { batch = 128 }")
   end

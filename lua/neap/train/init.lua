@@ -76,6 +76,13 @@ local trainer_options = record.declare("neap.trainer", {
       each one's own plan, that of training and that of evaluation]],
   },
   {
+    "dtype", "choice",
+    choices = { "f32", "bf16", "f16" },
+    unset = "f32",
+    doc = [[mixed precision, as memory's dtype: activations, their gradients and products in bf16 or
+      f16; parameters, what updates them, sums and losses stay f32, and so do checkpoints]],
+  },
+  {
     "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",
     doc = "rows of the largest batch: more are refused",
   },
@@ -168,6 +175,7 @@ local function new(given)
     end
   end
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
+  self.memory.dtype = o.dtype or self.memory.dtype
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
   self.max_batch, self.memory.max_batch = self.memory.max_batch or o.max_batch, nil
