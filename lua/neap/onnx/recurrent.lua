@@ -230,7 +230,7 @@ local lstm = { op = "LSTM", order = "iofg", n_gate = 4, n_state = 2,
 
 -- ---- the way back -------------------------------------------------------------------------------
 
---- The gates of Neap's orders in ONNX's, input, output, forget, cell: rows that are known.
+-- The gates of Neap's orders in ONNX's, input, output, forget, cell: rows that are known.
 local gates_of = { ifgo = { 1, 4, 2, 3 }, iofg = { 1, 2, 3, 4 }, ifog = { 1, 3, 2, 4 } }
 
 local function in_order(n, v, order)
