@@ -21,11 +21,11 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla -Werror
 ARCH := $(shell uname -m)
 MARCH := $(if $(filter x86_64,$(ARCH)),-march=x86-64-v2,)
-PKGS := lua5.4 sqlite3 zlib jansson libpng libprotobuf-c
+PKGS := lua5.4 sqlite3 zlib jansson libpng libjpeg sndfile libprotobuf-c
 OPENMP := -fopenmp
 CFLAGS := -std=c11 -D_GNU_SOURCE $(OPT) $(MARCH) -fPIC $(OPENMP) -fno-math-errno -ffp-contract=off -fvisibility=hidden $(WARN) \
   -Isrc -I$(BUILD) $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(EXTRA_CFLAGS)
-LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng libprotobuf-c 2>/dev/null) -lopenblas -lm -lpthread
+LIBS := $(shell pkg-config --libs sqlite3 zlib jansson libpng libjpeg sndfile libprotobuf-c 2>/dev/null) -lcsv -lopenblas -lm -lpthread
 # What engines need, each in a file of its own: ENGINE_CFLAGS, ENGINE_LIBS, ENGINE_PACKAGES (of Debian), and ENGINE_LEFT_OUT,
 # sources that this build does without.
 comma := ,

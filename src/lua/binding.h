@@ -175,6 +175,7 @@ void neap_lua_open_rows(lua_State *L);
   X(LIVE, live, "neap.live", "list of workspaces")                            \
   X(DRY_RUN, dry_run, "neap.dry_run", "dry run")                              \
   X(IO_LIST, io_list, "neap.io_list", "list of tensors")                      \
+  X(CELLS, cells, "neap.cells", "table of cells")                             \
   X(ONNX, onnx, "neap.onnx_file", "ONNX file")                                \
   X(CAFFE_TEXT, caffe_text, "neap.caffe_text", "text of Caffe's")             \
   X(CAFFE_WEIGHTS, caffe_weights, "neap.caffe_weights", "weights of Caffe's") \

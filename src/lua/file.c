@@ -32,8 +32,8 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
   return kind[0] == 'r' ? NEAP_IO_MAP_READ : NEAP_IO_MAP_WRITE;
 }
 
-/* load(path [, {map = "r"|"c"}]) -> tensor for .npy, else {name = tensor}, {key = text}; or nil,
- * message, code */
+/* load(path [, {map = "r"|"c"}]) -> tensor of .npy files, pictures and sounds, else {name =
+ * tensor}, {key = text}; or nil, message, code */
 static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
@@ -41,20 +41,24 @@ static int load(lua_State *L) {
   neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
-  /* A .npy file is one tensor without a name; other files are tables by name. */
+  /* A file of one tensor without a name (.npy, pictures, sounds) is that; others are tables. */
   bool one = list->n_item == 1 && list->item[0].name[0] == '\0';
   lua_createtable(L, 0, list->n_item);
   for (int i = 0; i < list->n_item; i++) {
     neap_lua_tensor *t = neap_lua_new_tensor(L);
     /* The list keeps its own reference, which goes with it. */
     t->t = neap_tensor_retain(&list->item[i].tensor);
-    if (one) {
-      neap_lua_collect(L);
-      return 1;
-    }
-    lua_setfield(L, -2, list->item[i].name);
+    /* In the table's place. */
+    if (one)
+      lua_replace(L, -2);
+    else
+      lua_setfield(L, -2, list->item[i].name);
   }
-  /* The second result: the texts that go along. */
+  /* The second result: the texts that go along; a tensor alone may have none. */
+  if (one && list->n_meta == 0) {
+    neap_lua_collect(L);
+    return 1;
+  }
   lua_createtable(L, 0, list->n_meta);
   for (int i = 0; i < list->n_meta; i++)
     neap_lua_set_text(L, list->meta[i].key, list->meta[i].value);
@@ -149,34 +153,94 @@ static int read_bytes(lua_State *L) {
   return 1;
 }
 
-/* read_text(path) -> text, or nil, message, code */
-static int read_text(lua_State *L) {
+/* A whole file as a text, as `read` reads it; or nil, message, code */
+static int text_by(lua_State *L,
+                   neap_status (*read)(const char *path, neap_io_bytes *out, neap_error *error)) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
   /* The slot frees the bytes, since making a Lua text of them may raise. */
   void **held = neap_lua_new_block(L);
-  if (neap_io_read_text(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  if (read(path, &bytes, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   *held = bytes.data;
   lua_pushlstring(L, bytes.data, bytes.n);
   return 1;
 }
 
-/* core.write_png(path, u8 tensor (H,W) or (H,W,3), dense) -> true, or nil, message, code */
-static int write_png(lua_State *L) {
+/* read_text(path), read_gz_text(path), which unpacks gzip -> text, or nil, message, code */
+static int read_text(lua_State *L) { return text_by(L, neap_io_read_text); }
+static int read_gz_text(lua_State *L) { return text_by(L, neap_io_read_gz_bytes); }
+
+/* core.write_picture(path, u8 tensor (H,W) or (H,W,3), dense, quality) -> true, or nil, message,
+ * code */
+static int write_picture(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   const neap_tensor *t = neap_lua_tensor_at(L, 2);
+  int quality = neap_lua_to_int(L, neap_lua_check_integer(L, 3), "quality");
   neap_error error = {0};
   /* The writer is given a pointer and sizes: only these tensors lie as it reads them. */
   if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 ||
       t->shape.n_dim > 3)
-    neap_lua_fail(L, NEAP_ARGUMENT, "write_png expects a dense u8 tensor (H,W) or (H,W,3)");
+    neap_lua_fail(L, NEAP_ARGUMENT, "write_picture expects a dense u8 tensor (H,W) or (H,W,3)");
   int channels = t->shape.n_dim == 3 ? (int)t->shape.dim[2] : 1;
-  if (neap_io_write_png(path, t->shape.dim[0], t->shape.dim[1], channels,
-                        (const uint8_t *)neap_tensor_data(t), &error) != NEAP_OK)
+  if (neap_io_write_picture(path, t->shape.dim[0], t->shape.dim[1], channels,
+                            (const uint8_t *)neap_tensor_data(t), quality, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushboolean(L, 1);
   return 1;
+}
+
+/* core.list_folder(path) -> list of names, those of folders with "/" behind; or nil, message,
+ * code */
+static int list_folder(lua_State *L) {
+  const char *path = neap_lua_check_string(L, 1);
+  neap_io_bytes names = {0};
+  neap_error error = {0};
+  void **held = neap_lua_new_block(L);
+  if (neap_io_read_folder(path, &names, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+  *held = names.data;
+  lua_newtable(L);
+  for (size_t at = 0, n = 0; at < names.n; at += strlen(names.data + at) + 1) {
+    lua_pushstring(L, names.data + at);
+    lua_rawseti(L, -2, (lua_Integer)++n);
+  }
+  return 1;
+}
+
+/* The cells outlive a raise while they are handed to Lua. */
+void neap_lua_free_cells(lua_State *L, void *at) {
+  (void)L;
+  neap_io_cells_fini(at);
+}
+
+/* core.read_csv(path, separator) -> list of rows, each a list of texts, and the line of each; or
+ * nil, message, code */
+static int read_csv(lua_State *L) {
+  const char *path = neap_lua_check_string(L, 1);
+  size_t n;
+  const char *separator = neap_lua_check_lstring(L, 2, &n);
+  if (n != 1)
+    neap_lua_fail(L, NEAP_ARGUMENT, "separator expects one character, got \"%s\"", separator);
+  neap_io_cells *c = neap_lua_new(L, sizeof *c, NEAP_LUA_CELLS);
+  neap_error error = {0};
+  if (neap_io_read_csv(path, separator[0], c, &error) != NEAP_OK)
+    return neap_lua_failure(L, &error);
+  lua_createtable(L, (int)c->n_row, 0);
+  lua_createtable(L, (int)c->n_row, 0);
+  size_t from = 0;
+  for (int64_t row = 0, cell = 0; row < c->n_row; row++) {
+    lua_createtable(L, (int)(c->row_end[row] - cell), 0);
+    /* A cell has a 0 behind it, which is no part of it. */
+    for (lua_Integer k = 1; cell < c->row_end[row]; k++, cell++) {
+      lua_pushlstring(L, c->text.data + from, c->end[cell] - from);
+      lua_rawseti(L, -2, k);
+      from = c->end[cell] + 1;
+    }
+    lua_rawseti(L, -3, row + 1);
+    lua_pushinteger(L, c->line[row]);
+    lua_rawseti(L, -2, row + 1);
+  }
+  return 2;
 }
 
 /* core.write_text(path, text) -> true, or nil, message, code */
@@ -257,57 +321,136 @@ static double number_field(lua_State *L, const char *key, double missing) {
   return missing;
 }
 
-/* {source = tensor, dtype =, scale =, shift =, window =, offset =} at the top of the stack; a copy
- * of it takes its place. */
+/* Texts of the list at the top of the stack, which stays there with the room, in the place of it;
+ * both keep them. */
+static const char **texts_at_top(lua_State *L, int64_t *n) {
+  *n = neap_lua_length(L, -1);
+  const char **text = neap_lua_room(L, (size_t)*n * sizeof *text);
+  for (int64_t i = 0; i < *n; i++) {
+    lua_rawgeti(L, -2, i + 1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "batch_reader expects paths as files");
+    text[i] = neap_lua_text(L, -1, "batch_reader"); /* the list is a copy that nobody else has */
+    lua_pop(L, 1);
+  }
+  return text;
+}
+
+/* {source = tensor, dtype =, scale =, shift =, window =, offset =, n_class =} at the top of the
+ * stack, or {files = paths, shape = {channels, height, width}, fit = 0, 1 or 2, ..}; a copy of it
+ * takes its place, with what it borrows behind it. */
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
   neap_lua_check_type(L, -1, LUA_TTABLE);
   /* The copy stays where the table was: it keeps the tensor until the reader has retained it. */
   neap_lua_copy(L, -1);
   lua_replace(L, -2);
-  neap_lua_field(L, -1, "source");
-  field.source = *neap_lua_tensor_at(L, -1); /* borrowed from a copy: the reader retains it */
+  int at = lua_gettop(L);
+  if (neap_lua_field(L, at, "source") != LUA_TNIL)
+    field.source = *neap_lua_tensor_at(L, -1); /* borrowed from a copy: the reader retains it */
   lua_pop(L, 1);
   /* What is done to its elements, and which of them make a row. */
-  neap_lua_field(L, -1, "dtype");
+  neap_lua_field(L, at, "dtype");
   field.dtype = neap_lua_dtype(L, -1, field.source.dtype);
   lua_pop(L, 1);
   field.scale = number_field(L, "scale", 1);
   field.shift = number_field(L, "shift", 0);
   field.window = (int64_t)number_field(L, "window", 0);
   field.offset = (int64_t)number_field(L, "offset", 0);
+  field.n_class = (int64_t)number_field(L, "n_class", 0);
+  field.fit = (neap_picture_fit)(int)number_field(L, "fit", NEAP_PICTURE_CROP);
+  if (neap_lua_field(L, at, "files") == LUA_TNIL) {
+    lua_pop(L, 1);
+    return field;
+  }
+  neap_lua_copy(L, -1);
+  field.file = texts_at_top(L, &field.n_file);
+  neap_lua_field(L, at, "shape");
+  neap_lua_shape(L, lua_gettop(L), &field.row_shape, "shape");
+  lua_pop(L, 1);
   return field;
 }
 
-/* batch_reader(fields, n_batch, rows from 0, drop_last) -> reader; reader:next() -> n, {tensors} */
+/* The list of transforms {name, number, ..} at `index`; what it borrows stays on the stack. */
+static neap_transform *transforms_at(lua_State *L, int index, int *n) {
+  neap_lua_check_type(L, index, LUA_TTABLE);
+  *n = neap_lua_length(L, index);
+  neap_transform *t = neap_lua_room(L, (size_t)*n * sizeof *t);
+  luaL_checkstack(L, 3 * *n + 8, "too many transforms");
+  for (int i = 0; i < *n; i++) {
+    lua_rawgeti(L, index, i + 1);
+    neap_lua_check_type(L, -1, LUA_TTABLE);
+    neap_lua_copy(L, -1);
+    lua_replace(L, -2);
+    int at = lua_gettop(L), n_value = neap_lua_length(L, at) - 1;
+    double *value = neap_lua_room(L, (size_t)NEAP_MAX(n_value, 0) * sizeof *value);
+    for (int k = 0; k < n_value; k++) {
+      lua_rawgeti(L, at, k + 2);
+      value[k] = neap_lua_check_number(L, -1);
+      lua_pop(L, 1);
+    }
+    lua_rawgeti(L, at, 1);
+    if (lua_type(L, -1) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "a transform has its name first");
+    t[i] = (neap_transform){neap_lua_text(L, -1, "transform"), NEAP_MAX(n_value, 0), value};
+  }
+  return t;
+}
+
+/* core.transform_shape(transforms, shape of a row) -> shape; raises for what can't be */
+static int transform_shape(lua_State *L) {
+  int n;
+  neap_shape shape;
+  neap_lua_shape(L, 2, &shape, "shape");
+  const neap_transform *t = transforms_at(L, 1, &n);
+  NEAP_LUA_TRY(L, neap_transform_shape(n, t, &shape, &error));
+  neap_lua_push_shape(L, &shape);
+  return 1;
+}
+
+/* batch_reader(fields, rows from 0, { batch =, drop =, threads =, transforms =, field =, label =,
+ * seed =, epoch =, first = }) -> reader; reader:next() -> n, {tensors} */
 static int batch_reader(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
+  neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
-  int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 3);
-  lua_Integer n_batch = neap_lua_check_integer(L, 2);
-  bool drop_last = lua_toboolean(L, 4);
-  if (n_batch < 1)
-    neap_lua_fail(L, NEAP_ARGUMENT, "a batch expects at least 1 row, got %lld", (long long)n_batch);
+  neap_lua_only_fields(L, 3, "batch_reader",
+                       (const char *const[]){"batch", "drop", "threads", "transforms", "field",
+                                             "label", "seed", "epoch", "first", NULL});
+  int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 2);
+  neap_batch_options options = {.drop_last = neap_lua_flag(L, 3, "batch_reader", "drop", false)};
+  lua_pushvalue(L, 3);
+  options.n_batch = (int64_t)number_field(L, "batch", 1);
+  options.n_thread = (int)number_field(L, "threads", 1);
+  options.field = (int)number_field(L, "field", 1) - 1;
+  options.label = (int)number_field(L, "label", 0) - 1;
+  options.epoch = (uint32_t)number_field(L, "epoch", 0);
+  options.first = (int64_t)number_field(L, "first", 1) - 1;
+  if (neap_lua_field(L, -1, "seed") != LUA_TNIL)
+    options.seed = (uint64_t)neap_lua_check_integer(L, -1);
+  lua_pop(L, 2);
+  if (neap_lua_field(L, 3, "transforms") != LUA_TNIL)
+    options.transform = transforms_at(L, lua_gettop(L), &options.n_transform);
   /* Both rooms stay on the stack. A list that has changed since it was counted has nil in it, which
    * raises. */
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
   int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
-  /* Each field leaves a copy on the stack. */
-  luaL_checkstack(L, n_field + 8, "too many fields");
+  /* Each field leaves a copy on the stack, and with files their list and its room. */
+  luaL_checkstack(L, 4 * n_field + 8, "too many fields");
   for (int i = 0; i < n_field; i++) {
     lua_rawgeti(L, 1, i + 1);
     field[i] = field_at_top(L); /* and stays there */
   }
   for (int i = 0; i < n_index; i++) {
-    lua_rawgeti(L, 3, i + 1);
+    lua_rawgeti(L, 2, i + 1);
     index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }
-  /* The reader copies the list of rows and retains the sources. */
+  /* The reader copies the list of rows, paths and transforms and retains the sources. */
   reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
   r->n_field = n_field;
-  NEAP_LUA_TRY(L, neap_batch_reader_new(n_field, field, n_batch, n_index, index, drop_last,
-                                        &r->reader, &error));
+  NEAP_LUA_TRY(L,
+               neap_batch_reader_new(n_field, field, n_index, index, &options, &r->reader, &error));
   return 1;
 }
 
@@ -324,7 +467,9 @@ static int reader_next(lua_State *L) {
     lua_rawseti(L, -2, k + 1);
   }
   /* From here on nothing allocates in Lua. */
-  int64_t n = neap_batch_reader_next(r->reader, out);
+  neap_error error = {0};
+  int64_t n = neap_batch_reader_next(r->reader, out, &error);
+  if (n < 0) neap_lua_raise(L, &error);
   if (n == 0) return 0;
   for (int k = 0; k < r->n_field; k++) {
     lua_rawgeti(L, -1, k + 1);
@@ -346,11 +491,15 @@ void neap_lua_open_file(lua_State *L) {
                                            {"read_idx", read_idx, 1},
                                            {"read_bytes", read_bytes, 1},
                                            {"read_text", read_text, 1},
+                                           {"read_gz_text", read_gz_text, 1},
                                            {"write_text", write_text, 2},
-                                           {"write_png", write_png, 2},
+                                           {"write_picture", write_picture, 3},
+                                           {"list_folder", list_folder, 1},
+                                           {"read_csv", read_csv, 2},
+                                           {"transform_shape", transform_shape, 2},
                                            {"encode_bytes", encode_bytes, 2},
                                            {"make_folder", make_folder, 1},
-                                           {"batch_reader", batch_reader, 4},
+                                           {"batch_reader", batch_reader, 3},
                                            {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_READER, "BatchReader", reader_meta, reader_methods);
   neap_lua_functions(L, functions, false);

@@ -1,5 +1,6 @@
-/* neap/file.h: files of named tensors (.npy .npz .safetensors), idx files, whole files as bytes,
- * and batches of rows that are read ahead. Part of neap.h, which includes it.
+/* neap/file.h: files of named tensors (.npy .npz .safetensors), pictures (PNG, JPEG), sounds (WAV),
+ * tables (CSV), idx files, whole files as bytes, and batches of rows that are read ahead. Part of
+ * neap.h, which includes it.
  *
  *   neap_io_list list;
  *   if (neap_io_load("weights.safetensors", NEAP_IO_MAP_READ, &list, &error)) goto end;
@@ -57,8 +58,12 @@ typedef struct neap_io_list {
 } neap_io_list;
 
 /* Fills *list, which the caller ends with neap_io_list_fini; {0} after an error. The format is told
- * by the first bytes (.npy, .npz) or else by the ending; what is neither is read as .safetensors.
- * Members of a .npz file that are not .npy are left out. */
+ * by the first bytes (.npy, .npz, PNG, JPEG, WAV) or else by the ending; what is none of them is
+ * read as .safetensors. Members of a .npz file that are not .npy are left out.
+ *
+ * A picture is one tensor, u8 (channels,height,width), 1 channel grey, 3 colours, and one more
+ * where it is partly transparent. A sound is one tensor, f32 (channels,samples) in -1..1, with the
+ * meta "rate", samples a second. */
 NEAP_API neap_status neap_io_load(const char *path, neap_io_map map, neap_io_list *list,
                                   neap_error *error);
 NEAP_API void neap_io_list_fini(neap_io_list *list);
@@ -67,9 +72,11 @@ NEAP_API neap_tensor *neap_io_list_find(const neap_io_list *list, const char *na
 NEAP_API const char *neap_io_list_meta(const neap_io_list *list, const char *key);
 
 /* Writes n tensors of any strides, by the path's ending: .npy (one tensor, no metadata), .npz (no
- * metadata; stored, not compressed) or .safetensors. The same content gives the same bytes.
- * ARGUMENT error for another ending, names that are double or empty, and what the format cannot
- * hold. */
+ * metadata; stored, not compressed), .safetensors; .png, .jpg or .jpeg (one u8 tensor as it is
+ * loaded, of 1 or 3 channels, or without them); .wav (one f32 tensor as it is loaded, or (samples);
+ * meta "rate", which must be there, and "bits": 8, 16, which is usual, 24, 32 or "float"). The same
+ * content gives the same bytes. ARGUMENT error for another ending, names that are double or empty,
+ * and what the format cannot hold. */
 NEAP_API neap_status neap_io_save(const char *path, int n, const neap_io_item *item, int n_meta,
                                   const neap_io_pair *meta, neap_error *error);
 
@@ -84,10 +91,32 @@ typedef struct neap_io_bytes {
 } neap_io_bytes;
 NEAP_API neap_status neap_io_read_text(const char *path, neap_io_bytes *out, neap_error *error);
 NEAP_API neap_status neap_io_read_gz_bytes(const char *path, neap_io_bytes *out, neap_error *error);
-/* pixels (height,width,channels), channels 1 (grey) or 3 (red, green, blue), row-major, to a PNG
- * file. */
-NEAP_API neap_status neap_io_write_png(const char *path, int64_t height, int64_t width,
-                                       int channels, const uint8_t *pixels, neap_error *error);
+/* Of the n bytes of a PNG or JPEG file: u8 (channels,height,width), with as many channels as it has
+ * for 0, or grey for 1 and colours for 3, transparency left out. `path` is for messages. Pictures
+ * of more pixels than their bytes can stand for, or than 2^28, are DATA errors. */
+NEAP_API neap_status neap_io_decode_picture(const char *path, const void *bytes, size_t n,
+                                            int channels, neap_tensor *out, neap_error *error);
+/* pixels (height,width,channels), channels 1 (grey) or 3 (red, green, blue), row-major: a JPEG file
+ * of this quality, 1 to 100, where the path ends in .jpg or .jpeg, else PNG. */
+NEAP_API neap_status neap_io_write_picture(const char *path, int64_t height, int64_t width,
+                                           int channels, const uint8_t *pixels, int quality,
+                                           neap_error *error);
+/* The cells of a CSV file (RFC 4180; gzip too), one after the other, each with a 0 behind it: cell
+ * i ends before end[i], row r with cell row_end[r] (not in it), on line `line[r]`. Blanks around
+ * cells without quotes and lines of blanks are left out. META memory, ended by neap_io_cells_fini.
+ * DATA error for a quote that is not doubled or not closed. */
+typedef struct neap_io_cells {
+  neap_io_bytes text;
+  int64_t n_cell, n_row;
+  size_t *end;
+  int64_t *row_end, *line;
+} neap_io_cells;
+NEAP_API neap_status neap_io_read_csv(const char *path, char separator, neap_io_cells *out,
+                                      neap_error *error);
+NEAP_API void neap_io_cells_fini(neap_io_cells *cells);
+/* The names in a folder, sorted, each with a 0 behind it; those of folders end in "/". Names that
+ * begin with a dot are left out. */
+NEAP_API neap_status neap_io_read_folder(const char *path, neap_io_bytes *out, neap_error *error);
 /* Replaces or makes the file, whole or not at all. */
 NEAP_API neap_status neap_io_write_text(const char *path, const char *data, size_t n,
                                         neap_error *error);
@@ -95,28 +124,68 @@ NEAP_API neap_status neap_io_write_text(const char *path, const char *data, size
 /* ---- batches --------------------------------------------------------------------------------- */
 
 /* A field takes its rows from a tensor: row i of a batch is source[index[i]], or, with a window,
- * the `window` elements from index[i] + offset of a one-dimensional source (text). Elements become
- * source * scale + shift in the field's dtype. */
+ * the `window` elements from index[i] + offset of a one-dimensional source (text). Or it takes them
+ * from files: row i is the picture file[index[i]], made to fit row_shape (channels,height,width).
+ * Elements become source * scale + shift in the field's dtype. With n_class, a row's number k
+ * becomes n_class numbers, of which the k-th (from 0) is 1 and the others 0. */
+typedef enum neap_picture_fit {
+  NEAP_PICTURE_CROP,    /* so that it covers the row; what is over is cut off evenly */
+  NEAP_PICTURE_STRETCH, /* each side for itself */
+  NEAP_PICTURE_PAD,     /* so that it all lies in the row, the rest 0 */
+} neap_picture_fit;
 typedef struct neap_batch_field {
   neap_tensor source;  /* (N, ...) or, with a window, (N); dense; retained by the reader */
   neap_dtype dtype;    /* of the batch */
   double scale, shift; /* 1 and 0 cast without arithmetic */
-  int64_t window, offset;
+  int64_t window, offset, n_class;
+  int64_t n_file;          /* 0: there is a source */
+  const char *const *file; /* paths, copied */
+  neap_shape row_shape;
+  neap_picture_fit fit;
 } neap_batch_field;
 
-/* A thread of its own reads ahead. Two sets of buffers take turns: one is the caller's until its
- * next call, the other is being filled. */
+/* What is done to the rows of a field: a name of the table in src/io/transform.c and the numbers
+ * that are listed there. Transforms that draw do so by the reader's seed and
+ * epoch and the row's place in the epoch: the same ones on however many threads. */
+typedef struct neap_transform {
+  const char *name;
+  int n_value;
+  const double *value; /* copied */
+} neap_transform;
+/* What becomes of a row's shape: (channels,height,width), (height,width), or (numbers). ARGUMENT or
+ * SHAPE error for a transform that can't be. */
+NEAP_API neap_status neap_transform_shape(int n, const neap_transform *transform,
+                                          neap_shape *row_shape, neap_error *error);
+
+/* {.n_batch = 32}: rows in order, on one thread. */
+typedef struct neap_batch_options {
+  int64_t n_batch;
+  bool drop_last; /* a last batch that is smaller */
+  int n_thread;   /* that read; 0 is 1, at most 64 */
+  int n_transform;
+  const neap_transform *transform;
+  int field, label; /* whose rows are transformed, and the field with n_class that is mixed with it,
+                     * or -1 */
+  uint64_t seed;
+  uint32_t epoch;
+  int64_t first; /* the first row's place in the epoch, from 0 */
+} neap_batch_options;
+
+/* Threads of its own read ahead. Two sets of buffers take turns: one is the caller's until its next
+ * call, the other is being filled. */
 typedef struct neap_batch_reader neap_batch_reader;
 
-/* Rows in the order of `index` (copied), n_batch at a time; the last batch may be smaller unless
- * `drop_last`. DATA error when an index leaves a source. */
+/* Rows in the order of `index` (copied), n_batch at a time. DATA error when an index leaves a
+ * source. */
 NEAP_API neap_status neap_batch_reader_new(int n_field, const neap_batch_field *field,
-                                           int64_t n_batch, int64_t n_index, const int64_t *index,
-                                           bool drop_last, neap_batch_reader **out,
-                                           neap_error *error);
+                                           int64_t n_index, const int64_t *index,
+                                           const neap_batch_options *options,
+                                           neap_batch_reader **out, neap_error *error);
 NEAP_API void neap_batch_reader_free(neap_batch_reader *reader);
 /* Fills out[n_field] with views (references of the caller) of the next batch and returns its rows;
- * 0 at the end. Their contents hold until the next call. */
-NEAP_API int64_t neap_batch_reader_next(neap_batch_reader *reader, neap_tensor *out);
+ * 0 at the end, -1 with the error of a file that could not be read. Their contents hold until the
+ * next call. */
+NEAP_API int64_t neap_batch_reader_next(neap_batch_reader *reader, neap_tensor *out,
+                                        neap_error *error);
 
 #endif

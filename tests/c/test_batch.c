@@ -6,6 +6,9 @@
 #include <limits.h>
 #include <unistd.h>
 
+/* Options of batches of n rows, on one thread. */
+#define BATCH(n) (&(neap_batch_options){.n_batch = (n)})
+
 /* (n,2) of u8: row i is {i, 100 + i}. */
 static neap_tensor rows_of_two(int64_t n) {
   neap_tensor t = {0};
@@ -27,6 +30,14 @@ static neap_tensor counting(int64_t n) {
   return t;
 }
 
+/* The next batch of a reader whose rows can all be read. */
+static int64_t next_batch(neap_batch_reader *reader, neap_tensor *out) {
+  neap_error error = {0};
+  int64_t n = neap_batch_reader_next(reader, out, &error);
+  CHECK(n >= 0 && error.message[0] == '\0');
+  return n;
+}
+
 static double at(const neap_tensor *t, int64_t i) {
   return neap_element_get(t->dtype, neap_tensor_data(t), i);
 }
@@ -37,10 +48,10 @@ TEST(batches_hold_the_rows_asked_for_in_order) {
                                {.source = y, .dtype = NEAP_DTYPE_I64, .scale = 1}};
   const int64_t index[] = {7, 0, 9, 9, 3};
   neap_batch_reader *reader = NULL;
-  CHECK_OK(neap_batch_reader_new(2, field, 2, 5, index, false, &reader, &error));
+  CHECK_OK(neap_batch_reader_new(2, field, 5, index, BATCH(2), &reader, &error));
   int64_t row = 0;
   for (int b = 0; b < 3; b++) {
-    int64_t n = neap_batch_reader_next(reader, out);
+    int64_t n = next_batch(reader, out);
     CHECK_EQ(n, b < 2 ? 2 : 1);
     CHECK_EQ(out[0].shape.dim[0], n);
     CHECK_EQ(out[0].dtype, NEAP_DTYPE_F32);
@@ -51,8 +62,8 @@ TEST(batches_hold_the_rows_asked_for_in_order) {
     }
     neap_tensor_fini(&out[0]), neap_tensor_fini(&out[1]);
   }
-  CHECK_EQ(neap_batch_reader_next(reader, out), 0);
-  CHECK_EQ(neap_batch_reader_next(reader, out), 0); /* and stays at the end */
+  CHECK_EQ(next_batch(reader, out), 0);
+  CHECK_EQ(next_batch(reader, out), 0); /* and stays at the end */
   neap_batch_reader_free(reader);
   neap_tensor_fini(&x), neap_tensor_fini(&y);
 }
@@ -62,12 +73,13 @@ TEST(the_last_smaller_batch_can_be_dropped) {
   neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_U8, .scale = 1};
   const int64_t index[] = {0, 1, 2, 3, 4};
   neap_batch_reader *reader = NULL;
-  CHECK_OK(neap_batch_reader_new(1, &field, 2, 5, index, true, &reader, &error));
+  CHECK_OK(neap_batch_reader_new(
+    1, &field, 5, index, &(neap_batch_options){.n_batch = 2, .drop_last = true}, &reader, &error));
   for (int b = 0; b < 2; b++) {
-    CHECK_EQ(neap_batch_reader_next(reader, &out), 2);
+    CHECK_EQ(next_batch(reader, &out), 2);
     neap_tensor_fini(&out);
   }
-  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  CHECK_EQ(next_batch(reader, &out), 0);
   neap_batch_reader_free(reader);
   neap_tensor_fini(&y);
 }
@@ -79,8 +91,8 @@ TEST(windows_read_text_and_its_next_characters) {
     {.source = text, .dtype = NEAP_DTYPE_I64, .scale = 1, .window = 4, .offset = 1}};
   const int64_t index[] = {5, 0};
   neap_batch_reader *reader = NULL;
-  CHECK_OK(neap_batch_reader_new(2, field, 2, 2, index, false, &reader, &error));
-  CHECK_EQ(neap_batch_reader_next(reader, out), 2);
+  CHECK_OK(neap_batch_reader_new(2, field, 2, index, BATCH(2), &reader, &error));
+  CHECK_EQ(next_batch(reader, out), 2);
   for (int64_t r = 0; r < 2; r++)
     for (int64_t i = 0; i < 4; i++) {
       CHECK_NEAR(at(&out[0], 4 * r + i), (double)(index[r] + i), 0);
@@ -102,10 +114,10 @@ TEST(a_reader_can_be_closed_at_any_time) {
   int64_t live = neap_memory_read().n_live;
   for (int taken = 0; taken < 6; taken++) {
     neap_batch_reader *reader = NULL;
-    CHECK_OK(neap_batch_reader_new(1, &field, 4, N, index, false, &reader, &error));
+    CHECK_OK(neap_batch_reader_new(1, &field, N, index, BATCH(4), &reader, &error));
     neap_tensor last = {0};
     for (int b = 0; b < taken; b++) {
-      CHECK_EQ(neap_batch_reader_next(reader, &out), 4);
+      CHECK_EQ(next_batch(reader, &out), 4);
       neap_tensor_fini(&last);
       last = out;
     }
@@ -128,29 +140,29 @@ TEST(hostile_indices_are_refused) {
     .source = text, .dtype = NEAP_DTYPE_F32, .scale = 1, .window = 4, .offset = 1};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     const int64_t index[] = {0, bad[i]};
-    CHECK_FAILS(neap_batch_reader_new(1, &rows, 2, 2, index, false, &reader, &error), NEAP_DATA,
+    CHECK_FAILS(neap_batch_reader_new(1, &rows, 2, index, BATCH(2), &reader, &error), NEAP_DATA,
                 "outside the 10 rows");
-    CHECK_FAILS(neap_batch_reader_new(1, &window, 2, 2, index, false, &reader, &error), NEAP_DATA,
+    CHECK_FAILS(neap_batch_reader_new(1, &window, 2, index, BATCH(2), &reader, &error), NEAP_DATA,
                 "outside the 10 rows");
   }
   const int64_t last_fits = 5, one_more = 6, zero = 0;
-  CHECK_OK(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error));
-  CHECK_EQ(neap_batch_reader_next(reader, &out), 1);
+  CHECK_OK(neap_batch_reader_new(1, &window, 1, &last_fits, BATCH(1), &reader, &error));
+  CHECK_EQ(next_batch(reader, &out), 1);
   CHECK_NEAR(at(&out, 3), 9, 0);
   neap_tensor_fini(&out);
   neap_batch_reader_free(reader);
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &one_more, false, &reader, &error), NEAP_DATA,
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, &one_more, BATCH(1), &reader, &error), NEAP_DATA,
               "row 6");
   window.window = INT64_MAX, window.offset = INT64_MAX;
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &zero, false, &reader, &error), NEAP_DATA,
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, &zero, BATCH(1), &reader, &error), NEAP_DATA,
               "outside");
   window.window = 4, window.offset = -2;
-  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, 1, &last_fits, false, &reader, &error),
+  CHECK_FAILS(neap_batch_reader_new(1, &window, 1, &last_fits, BATCH(1), &reader, &error),
               NEAP_ARGUMENT, "offset");
-  CHECK_FAILS(neap_batch_reader_new(1, &rows, 0, 1, &zero, false, &reader, &error), NEAP_ARGUMENT,
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, &zero, BATCH(0), &reader, &error), NEAP_ARGUMENT,
               "batch");
   rows.window = 2;
-  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, 1, &zero, false, &reader, &error), NEAP_SHAPE,
+  CHECK_FAILS(neap_batch_reader_new(1, &rows, 1, &zero, BATCH(1), &reader, &error), NEAP_SHAPE,
               "one dimension");
   neap_tensor_fini(&x), neap_tensor_fini(&text);
 }
@@ -159,15 +171,15 @@ TEST(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are) {
   neap_tensor y = counting(3), out;
   neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1};
   neap_batch_reader *reader = NULL;
-  CHECK_OK(neap_batch_reader_new(1, &field, 4, 0, NULL, false, &reader, &error));
-  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  CHECK_OK(neap_batch_reader_new(1, &field, 0, NULL, BATCH(4), &reader, &error));
+  CHECK_EQ(next_batch(reader, &out), 0);
   neap_batch_reader_free(reader);
   const int64_t index[] = {2, 1, 0};
-  CHECK_OK(neap_batch_reader_new(1, &field, INT64_MAX, 3, index, false, &reader, &error));
-  CHECK_EQ(neap_batch_reader_next(reader, &out), 3);
+  CHECK_OK(neap_batch_reader_new(1, &field, 3, index, BATCH(INT64_MAX), &reader, &error));
+  CHECK_EQ(next_batch(reader, &out), 3);
   CHECK_NEAR(at(&out, 0), 2, 0);
   neap_tensor_fini(&out);
-  CHECK_EQ(neap_batch_reader_next(reader, &out), 0);
+  CHECK_EQ(next_batch(reader, &out), 0);
   neap_batch_reader_free(reader);
   neap_tensor_fini(&y);
 }
@@ -182,7 +194,7 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
     neap_batch_reader *reader = NULL;
     neap_error error = {0};
     neap_memory_fail_nth_block(n);
-    neap_status status = neap_batch_reader_new(1, &field, 2, 4, index, false, &reader, &error);
+    neap_status status = neap_batch_reader_new(1, &field, 4, index, BATCH(2), &reader, &error);
     neap_memory_fail_nth(0, false);
     passed = status == NEAP_OK;
     if (passed) neap_batch_reader_free(reader);
@@ -193,10 +205,77 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
   neap_tensor_fini(&y);
 }
 
+/* Sums of all batches of ten pictures of 3x4x4 that are cut, turned, flipped and mixed. */
+static void mixed_sums(int n_thread, double sum[4]) {
+  neap_tensor x = {0}, y = counting(10), out[2];
+  neap_shape shape = NEAP_SHAPE(10, 3, 4, 4);
+  CHECK_OK(neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, &error));
+  for (int64_t i = 0; i < neap_tensor_elems(&x); i++)
+    neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&x), i, (double)(i % 37));
+  const neap_transform transform[] = {{"random_crop", 4, (double[]){4, 4, 2, 1}},
+                                      {"flip", 2, (double[]){0.5, 0.5}},
+                                      {"rotate", 2, (double[]){30, 0}},
+                                      {"mixup", 2, (double[]){0.3, 1}}};
+  neap_batch_field field[2] = {{.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1},
+                               {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1, .n_class = 10}};
+  const int64_t index[] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3};
+  neap_batch_options options = {.n_batch = 4,
+                                .n_thread = n_thread,
+                                .n_transform = 4,
+                                .transform = transform,
+                                .label = 1,
+                                .seed = 7,
+                                .epoch = 2};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(2, field, 10, index, &options, &reader, &error));
+  for (int b = 0, n; (n = (int)next_batch(reader, out)) > 0; b++) {
+    sum[b] = 0;
+    for (int64_t i = 0; i < neap_tensor_elems(&out[0]); i++)
+      sum[b] += at(&out[0], i) * (double)(i + 1);
+    for (int64_t i = 0; i < neap_tensor_elems(&out[1]); i++)
+      sum[b] += at(&out[1], i) * (double)(i + 1);
+    for (int f = 0; f < 2; f++) neap_tensor_fini(&out[f]);
+  }
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&x), neap_tensor_fini(&y);
+}
+
+TEST(rows_are_the_same_on_any_number_of_threads) {
+  double one[4] = {0}, other[4];
+  mixed_sums(1, one);
+  CHECK(one[0] != 0 && one[2] != 0 && one[3] == 0);
+  for (int n = 2; n < 9; n++) {
+    memset(other, 0, sizeof other);
+    mixed_sums(n, other);
+    for (int b = 0; b < 4; b++) CHECK(one[b] == other[b]);
+  }
+}
+
+TEST(a_file_that_cannot_be_read_ends_the_batches) {
+  neap_tensor out[1];
+  const char *const file[] = {"/no/such/a.png", "/no/such/b.png"};
+  neap_batch_field field = {.dtype = NEAP_DTYPE_F32,
+                            .scale = 1,
+                            .n_file = 2,
+                            .file = file,
+                            .row_shape = NEAP_SHAPE(3, 2, 2)};
+  const int64_t index[] = {1, 0, 1, 0};
+  neap_batch_reader *reader = NULL;
+  neap_batch_options options = {.n_batch = 2, .n_thread = 3};
+  CHECK_OK(neap_batch_reader_new(1, &field, 4, index, &options, &reader, &error));
+  neap_error error = {0};
+  CHECK_EQ(neap_batch_reader_next(reader, out, &error), -1);
+  CHECK(strstr(error.message, "b.png") != NULL); /* the first row's, whichever thread was first */
+  CHECK_EQ(neap_batch_reader_next(reader, out, &error), 0);
+  neap_batch_reader_free(reader);
+}
+
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order),
              T(the_last_smaller_batch_can_be_dropped), T(windows_read_text_and_its_next_characters),
              T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
              T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
-             T(refused_memory_is_an_error_and_leaves_nothing));
+             T(refused_memory_is_an_error_and_leaves_nothing),
+             T(rows_are_the_same_on_any_number_of_threads),
+             T(a_file_that_cannot_be_read_ends_the_batches));
 }

@@ -10,7 +10,7 @@ local left_out = {
   fail_nth = true, interrupt = true,
   failed = true, threads = true, use_db = true, save = true, write_text = true, make_folder = true,
   backup = true,
-  clear_interrupt = true, error = true, open_db = true, write_png = true, dot = true, svg = true,
+  clear_interrupt = true, error = true, open_db = true, write_picture = true, dot = true, svg = true,
   html = true,
   picture = true, export = true, close_descriptor = true,
   meta = true, methods = true, image = true, plot = true,

@@ -1,6 +1,7 @@
-/* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors), idx,
- * gzip, checkpoints, models with their nets, ONNX files, and Caffe's texts, weights and blobs. The
- * first byte says which reader. What a reader takes can be written and read again. */
+/* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors),
+ * pictures and sounds, tables, idx, gzip, checkpoints, models with their nets, ONNX files, and
+ * Caffe's texts, weights and blobs. The first byte says which reader. What a reader takes can be
+ * written and read again. */
 #include "neap.h"
 
 #include "driver/driver.h"
@@ -26,6 +27,8 @@ enum {
   CAFFE_TEXT,
   CAFFE_WEIGHTS,
   CAFFE_BLOB,
+  CSV,
+  PICTURE, /* made to fit the rows of a batch */
   N_READER
 };
 
@@ -82,6 +85,23 @@ static void add_model(int reader, const char *path, neap_buffer *out) {
   add_file(reader, path, out);
 }
 
+/* A picture of 6x5, or a sound, by the path's ending. */
+static void add_whole(int reader, const char *path, neap_buffer *out) {
+  neap_error error = {0};
+  bool is_sound = strstr(path, ".wav") != NULL;
+  neap_io_item item = {.name = ""};
+  neap_shape shape = is_sound ? NEAP_SHAPE(2, 9) : NEAP_SHAPE(3, 6, 5);
+  neap_io_pair rate = {.key = "rate", .value = "8000"};
+  PROMISE(neap_tensor_new(&item.tensor, is_sound ? NEAP_DTYPE_F32 : NEAP_DTYPE_U8, &shape,
+                          &error) == NEAP_OK);
+  for (int64_t i = 0; i < neap_tensor_elems(&item.tensor); i++)
+    neap_element_set(item.tensor.dtype, neap_tensor_data(&item.tensor), i,
+                     is_sound ? 0.1 * (double)i - 1 : (double)(7 * i));
+  PROMISE(neap_io_save(path, 1, &item, is_sound, &rate, &error) == NEAP_OK);
+  neap_tensor_fini(&item.tensor);
+  add_file(reader, path, out);
+}
+
 /* One image of 2x2, as MNIST has them; the same gzipped, stored. */
 static const char idx[] = "\0\0\x08\x03\0\0\0\1\0\0\0\2\0\0\0\2\1\2\3\4";
 static const char gzip[] =
@@ -92,6 +112,8 @@ static const char gzip[] =
 bool fuzz_seed(int k, neap_buffer *out) {
   static const char *const ending[] = {"npy", "npz", "safetensors"};
   char folder[] = "/tmp/neap-fuzz-XXXXXX", path[60], first;
+  static const char *const whole[] = {"png", "jpg", "wav", "png", "jpg"};
+  static const char csv[] = "a,\"b \"\"c\"\"\",d\r\n1, 2 ,\"3\n4\"\n";
   static const struct {
     char reader;
     const char *bytes;
@@ -100,8 +122,19 @@ bool fuzz_seed(int k, neap_buffer *out) {
                   {ONNX_TENSOR, onnx_tensor, sizeof onnx_tensor - 1},
                   {CAFFE_TEXT, caffe_text, sizeof caffe_text - 1},
                   {CAFFE_WEIGHTS, caffe_weights, sizeof caffe_weights - 1},
-                  {CAFFE_BLOB, caffe_blob, sizeof caffe_blob - 1}};
-  if (k >= 11 + (int)NEAP_COUNT(as_bytes)) return false;
+                  {CAFFE_BLOB, caffe_blob, sizeof caffe_blob - 1},
+                  {CSV, csv, sizeof csv - 1}};
+  enum { N_BYTES = sizeof as_bytes / sizeof as_bytes[0], N_WHOLE = 5 };
+  if (k >= 11 + N_BYTES + N_WHOLE) return false;
+  if (k >= 11 + N_BYTES) {
+    int i = k - 11 - N_BYTES;
+    if (mkdtemp(folder) == NULL) abort();
+    snprintf(path, sizeof path, "%s/a.%s", folder, whole[i]);
+    add_whole(i < 3 ? TENSORS : PICTURE, path, out);
+    unlink(path);
+    rmdir(folder);
+    return true;
+  }
   if (k >= 11) {
     neap_buffer_add_n(out, &as_bytes[k - 11].reader, 1);
     neap_buffer_add_n(out, as_bytes[k - 11].bytes, as_bytes[k - 11].n);
@@ -152,6 +185,43 @@ static void read_idx(const char *path) {
   PROMISE_SAID(status, error);
   if (status == NEAP_OK) touch(&t);
   neap_tensor_fini(&t);
+}
+
+static void read_csv(const char *path) {
+  neap_io_cells cells = {0};
+  neap_error error = {0};
+  neap_status status = neap_io_read_csv(path, ',', &cells, &error);
+  PROMISE_SAID(status, error);
+  if (status != NEAP_OK) return;
+  /* Every cell ends where it says, and rows have all of them. */
+  for (int64_t i = 0; i < cells.n_cell; i++) PROMISE(cells.text.data[cells.end[i]] == '\0');
+  PROMISE(cells.n_row == 0 || cells.row_end[cells.n_row - 1] == cells.n_cell);
+  neap_io_cells_fini(&cells);
+}
+
+/* A row of pictures of another size, through transforms. */
+static void read_picture(const char *path, int fit) {
+  const neap_transform transform[] = {{"random_resized_crop", 6, (double[]){4, 4, 0.2, 1, 0.5, 2}},
+                                      {"rotate", 2, (double[]){30, 0}},
+                                      {"jitter", 4, (double[]){0.5, 0.5, 0.5, 0}}};
+  neap_batch_field field = {.dtype = NEAP_DTYPE_F32,
+                            .scale = 1,
+                            .n_file = 1,
+                            .file = &path,
+                            .row_shape = NEAP_SHAPE(3, 7, 5),
+                            .fit = (neap_picture_fit)fit};
+  neap_batch_options options = {
+    .n_batch = 1, .n_transform = 3, .transform = transform, .label = -1};
+  neap_batch_reader *reader = NULL;
+  neap_tensor row = {0};
+  neap_error error = {0};
+  int64_t zero = 0;
+  PROMISE(neap_batch_reader_new(1, &field, 1, &zero, &options, &reader, &error) == NEAP_OK);
+  int64_t n = neap_batch_reader_next(reader, &row, &error);
+  PROMISE(n == 1 || (n == -1 && error.message[0] != '\0'));
+  if (n == 1) touch(&row);
+  neap_tensor_fini(&row);
+  neap_batch_reader_free(reader);
 }
 
 static void read_gzip(const char *path) {
@@ -253,6 +323,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     case CAFFE_TEXT: read_caffe_text(path); break;
     case CAFFE_WEIGHTS: read_caffe_weights(path, false); break;
     case CAFFE_BLOB: read_caffe_weights(path, true); break;
+    case CSV: read_csv(path); break;
+    case PICTURE: read_picture(path, data[0] / N_READER % 3); break;
     default: read_checkpoint(path, reader);
   }
   close(descriptor);

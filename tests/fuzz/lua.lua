@@ -71,7 +71,7 @@ local make = {
   range = function() return core.new_range(S.net, {}) end,
   recycle = function() return core.memonger.recycle(S.net, {}, {}) end,
   reader = function()
-    return core.batch_reader({ { source = neap.ones(50, 3) } }, 1, { 0, 1, 2, 3, 4, 5 })
+    return core.batch_reader({ { source = neap.ones(50, 3) } }, { 0, 1, 2, 3, 4, 5 }, { batch = 1 })
   end,
   mark = function() return S.ws:_mark(true, { "x" }) end,
   chain = function()
@@ -449,7 +449,7 @@ calls = {
   end,
   function()
     return S.reader:next(),
-      core.batch_reader(a { a { source = S.t, dtype = a "f64" } }, 1, a { 0, 1 })
+      core.batch_reader(a { a { source = S.t, dtype = a "f64" } }, a { 0, 1 }, a { batch = 1 })
   end,
   function()
     return memonger.share_grad_blobs(S.net, a { "loss" }, a { w_grad = true }, a "scope", a {})

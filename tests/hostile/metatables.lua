@@ -22,7 +22,7 @@ local function objects()
     tensor = neap.ones(2, 3), scope = ws:create_scope "s", cache = core.new_cache "c",
     range = core.new_range(net, {}),
     recycle = core.memonger.recycle(net, {}, {}),
-    reader = core.batch_reader({ { source = neap.ones(3) } }, 1, { 0 }),
+    reader = core.batch_reader({ { source = neap.ones(3) } }, { 0 }, {}),
     mark = ws:_mark(true, {}), chain = chain, cache_of_chain = chain:cache(1),
     db = neap.db(os.tmpname()), sub = core.Net._sub(net, "inner"),
     file = io.tmpfile(),

@@ -39,7 +39,7 @@ local function renew()
     S.ws:view "w"
   S.scope, S.cache, S.sub = S.ws:create_scope "s", core.new_cache "c", core.Net._sub(S.net, "inner")
   S.recycle, S.range = core.memonger.recycle(S.net, {}, {}), core.new_range(S.net, {})
-  S.reader = core.batch_reader({ { source = neap.ones(50, 3) } }, 1, { 0, 1, 2, 3, 4, 5 })
+  S.reader = core.batch_reader({ { source = neap.ones(50, 3) } }, { 0, 1, 2, 3, 4, 5 }, {})
   S.mark = S.ws:_mark(true, { "x" })
   S.cache:push(neap.ones(3), "l")
   local of_chain = neap.workspace { store = false, seed = 1 }
@@ -217,7 +217,7 @@ local calls = {
     end, 16)
   end,
   function()
-    return core.batch_reader({ { source = S.t, dtype = "f64" }, { source = S.t } }, 1, { 0, 1 })
+    return core.batch_reader({ { source = S.t, dtype = "f64" }, { source = S.t } }, { 0, 1 }, {})
   end,
   function() return S.reader:next() end,
   function()

@@ -70,9 +70,16 @@ local readers = {
   function(t, item) core.memonger.estimate(hostile(t, item), {}) end,
   function(t, item) core.memonger.best_slot(hostile(t, item), 4) end,
   function(t, item) core.memonger.reorder(net, hostile(t, item)) end,
-  function(t, item) core.batch_reader(hostile(t, item), 1, { 0 }) end,
-  function(t, item) core.batch_reader({ { source = neap.ones(3), window = item } }, 1, { 0 }) end,
-  function(t, item) core.batch_reader({ { source = neap.ones(3) } }, 1, hostile(t, item)) end,
+  function(t, item) core.batch_reader(hostile(t, item), { 0 }, {}) end,
+  function(t, item) core.batch_reader({ { source = neap.ones(3), window = item } }, { 0 }, {}) end,
+  function(t, item) core.batch_reader({ { source = neap.ones(3) } }, hostile(t, item), {}) end,
+  function(t, item)
+    core.batch_reader({ { source = neap.ones(3) } }, { 0 }, { transforms = hostile(t, item) })
+  end,
+  function(t, item)
+    core.batch_reader({ { files = hostile(t, item), shape = { 1, 2, 2 } } }, { 0 }, {})
+  end,
+  function(t, item) core.transform_shape({ { "flip", item, item } }, hostile(t, item)) end,
   function(t, item) core.run_steps(parent, { nets = { item }, given = {}, steps = {} }) end,
   function(t, item) core.run_steps(parent, { nets = {}, given = {}, steps = hostile(t, item) }) end,
   function(t, item) core.save("/nonexistent/file", hostile(t, item)) end,

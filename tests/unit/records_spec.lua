@@ -22,6 +22,23 @@ local text_file = written("text.txt", ("abcdefgh\nijkl mnop\n"):rep(20))
 local other_text = written("other.txt", ("hgfedcba\n"):rep(9))
 local table_file = written("table.csv", ("1,2,0\n3,4,1\n5,6,0\n7,8,1\n"):rep(3))
 
+local rows_file = written("rows.jsonl", '{"x":[1,2],"y":0}\n{"x":[3,4],"y":1}\n{"x":[5,7],"y":1}\n')
+local ragged = written("ragged.jsonl", '{"x":[1],"y":0}\n{"x":[3,4,5],"y":1}\n{"x":[7],"y":1}\n')
+
+--- A folder of two classes with three pictures each.
+local function picture_folder(name)
+  local path = folder .. "/" .. name
+  for _, class in ipairs { "a", "b" } do
+    os.execute(("mkdir -p %s/%s"):format(path, class))
+    for i = 1, 3 do
+      local x = (neap.rand(3, 4 + i, 6 + i) * 255):to "u8"
+      assert(neap.save(("%s/%s/%d.png"):format(path, class, i), x))
+    end
+  end
+  return path
+end
+local pictures, other_pictures = picture_folder "pictures", picture_folder "others"
+
 -- ---- how each is made --------------------------------------------------------------------------
 
 local function linear() return nn.Linear { 4, 2 } end
@@ -38,6 +55,11 @@ local base = {
   ["neap.bank"] = { name = "fast" },
   ["neap.data.text"] = { path = text_file, length = 4 }, ["neap.data.chars"] = { path = text_file },
   ["neap.data.csv"] = { path = table_file },
+  ["neap.data.jsonl"] = { path = rows_file },
+  ["neap.data.image_folder"] = { path = pictures, size = 4 },
+  ["neap.data.crop"] = { size = 4 }, ["neap.data.random_crop"] = { size = 4 },
+  ["neap.data.resize"] = { size = 4 }, ["neap.data.random_resized_crop"] = { size = 4 },
+  ["neap.data.normalise"] = { mean = 1, std = 2 },
   ["neap.data.tensors"] = { x = neap.rand(6, 4) },
   ["neap.data.sequences"] = { ids = { { 1 }, { 1, 2, 3 }, { 4, 5 }, { 6 } } },
   ["neap.data.from"] = { n = 6, x = { 2 }, get = function(i, slot) slot.x:fill_(i) end },
@@ -288,6 +310,11 @@ local calls = {
       batch = 40 }
     return tostring(set:split({ 0.5 }, o):epoch(1)().x)
   end,
+  ["data:moments"] = function(o)
+    local x = neap.tensor { { 1, 2 }, { 3, 6 } }
+    local set = data.tensors { x = x, image = x * 2 }
+    return table.concat(set:moments(o).mean, " ")
+  end,
   ["neap.data.pad"] = function(o)
     local t = neap.data.pad({ { 1, 2 }, { 3 } }, o)
     return t.dtype .. t:hash() .. table.concat(t.shape, ",")
@@ -429,11 +456,15 @@ local other = {
   ["neap.data.sequences.pad"] = 3, ["neap.data.sequences.bucket"] = { 2, 5 },
   ["neap.data.sequences.lengths"] = false, ["neap.data.pad.dtype"] = "f32",
   ["neap.data.pad.length"] = 5,
+  ["neap.data.jsonl.path"] = ragged, ["neap.data.jsonl.fields"] = { x = "x" },
+  ["neap.data.image_folder.path"] = other_pictures, ["data:moments.field"] = "image",
+  ["neap.data.random_resized_crop.area"] = { 0.5, 0.6 },
+  ["neap.data.random_resized_crop.ratio"] = { 1, 1.1 }, ["neap.data.normalise.mean"] = 3,
   ["data:split.stratify"] = "y", ["data:split.seed"] = 9,
   ["neap.data.csv.y"] = 1, ["neap.data.csv.x"] = { 1 }, ["neap.data.csv.header"] = true,
   ["neap.data.csv.separator"] = ";", ["neap.data.csv.dtype"] = "f32",
   ["neap.data.csv.path"] = written("other.csv", "1;2\n3;4\n"),
-  ["neap.data.cifar10.path"] = "cifar.bin",
+  ["neap.data.cifar10.path"] = "cifar.bin", ["neap.data.cifar100.path"] = "cifar.bin",
   ["neap.data.text.path"] = other_text, ["neap.data.chars.path"] = other_text,
   ["neap.data.text.vocabulary"] = { "a", "b" }, ["neap.data.chars.vocabulary"] = { "a", "b" },
   ["neap.data.text.unknown"] = 1, ["neap.data.chars.unknown"] = 1,
@@ -503,6 +534,9 @@ local with = {
   ["m:net.grad_norm"] = { train = true, loss = nn.MseLoss() },
   ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },
   ["neap.data.chars.holdout"] = { split = "train" },
+  ["neap.data.jsonl.holdout"] = { split = "train" },
+  ["neap.data.jsonl.pad"] = { path = ragged }, ["neap.data.jsonl.bucket"] = { path = ragged },
+  ["neap.data.image_folder.holdout"] = { split = "train" },
   ["neap.trainer.micro"] = { reduces = "mean" }, ["neap.trainer.accumulate"] = { reduces = "mean" },
   ["trainer:fit.resume"] = { epochs = 1 }, ["trainer:fit.valid_every"] = { valid = rows() },
   ["net:gradient.allow_unused"] = { wrt = { "x", "unused" } },
@@ -586,6 +620,7 @@ local function text_of(r, thing)
   if name:find "^nn%." then return record_layers.text(thing) end
   if name:find "^optim%.%u" then return text_of_optimizer(thing) end
   if name:find "^optim%." then return text_of_curve(thing) end
+  if (getmetatable(thing) or {}).__name == "neap.transform" then return tostring(thing) end
   if name:find "^neap%.data%." then return text_of_set(thing) end
   if name == "m:net" then return thing:text() end
   if name:find "^neap%.init%." then return require("neap.repl.show").text(thing) end
@@ -598,6 +633,7 @@ local unseen = {
   ["m:net.input_dtype"] = true, ["m:net.target"] = true, ["m:net.traced"] = true,
   ["m:net.train"] = true, ["plan:whatif.run"] = true,
   ["neap.data.from.seed"] = true, ["neap.data.chars.unknown"] = true,
+  ["tensor:image.quality"] = true, -- of JPEG files alone
   ["neap.data.text.unknown"] = true,
   -- what was not there before, what a message or a clock shows, and what the first plan is, too
   ["db:prune.days"] = true, ["neap.export.input_dtype"] = true, ["ws:assign.async"] = true,
@@ -607,7 +643,10 @@ local unseen = {
   ["neap.memonger.optimize_net.algo"] = true,
   ["ws:run_steps.run_every_ms"] = true, ["neap.memonger.optimize_net.most_steps"] = true,
 }
-for _, kind in ipairs { "tensors", "csv", "text", "chars", "from", "sequences" } do
+for _, kind in ipairs { "tensors", "csv", "text", "chars", "from", "sequences", "jsonl",
+  "image_folder" } do
+  other["neap.data." .. kind .. ".transform"] = { data.normalise { 1, 2 } }
+  unseen["neap.data." .. kind .. ".threads"] = true -- the same rows on any number
   unseen["neap.data." .. kind .. ".seed"] = true -- where nothing is drawn
   unseen["neap.data." .. kind .. ".last"] = true -- where the last batch is whole
   unseen["neap.data." .. kind .. ".map"] = true
@@ -656,7 +695,8 @@ end)
 
 describe("an option", function()
   -- What needs files that may not be there.
-  local absent = { ["neap.data.mnist"] = true, ["neap.data.cifar10"] = true, ["neap.bpe"] = true }
+  local absent = { ["neap.data.mnist"] = true, ["neap.data.cifar10"] = true, ["neap.bpe"] = true,
+    ["neap.data.cifar100"] = true }
   -- What tests/unit/generate_spec sets, whose texts tell.
   for _, name in ipairs { "neap.generator", "g:next", "g:generate" } do absent[name] = true end
 

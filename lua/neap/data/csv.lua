@@ -8,39 +8,32 @@ local csv = {}
 
 -- ---- tables of numbers --------------------------------------------------------------------------
 
-local function split_line(line, separator)
-  local cells = {}
-  for cell in (line .. separator):gmatch("(.-)" .. separator:gsub("%p", "%%%0")) do
-    cells[#cells + 1] = cell:match '^%s*"?(.-)"?%s*$'
-  end
-  return cells
-end
-
---- Lines of a CSV file as lists of cells, and the header's names or nil. Without `header` given, a
--- first line is one when none of its cells is a number.
+--- Rows of a CSV file as lists of cells, and the header's names or nil, the line of each row.
+-- Without `header` given, a first row is one when none of its cells is a number.
 local function read_table(path, separator, header)
-  local lines = {}
-  for line in (set.must(core.read_text(path)):gsub("\r\n?", "\n")):gmatch "[^\n]+" do
-    if line:match "%S" then lines[#lines + 1] = split_line(line, separator) end
+  if #separator ~= 1 then
+    fail(('neap.data.csv: separator expects one character, got "%s"'):format(separator))
   end
-  local first = lines[1]
+  local rows, line, code = core.read_csv(path, separator)
+  set.must(rows, line, code)
+  local first = rows[1]
   if first and header == nil then
     header = true
     for _, cell in ipairs(first) do header = header and cell ~= "" and not tonumber(cell) end
   end
-  local names = header and table.remove(lines, 1) or nil
+  local names = header and table.remove(rows, 1) or nil
+  if names then table.remove(line, 1) end
   local width = #(names or first or {})
-  for i, cells in ipairs(lines) do
+  for i, cells in ipairs(rows) do
     if #cells ~= width then
       error(core.error {
         code = "data",
-        message = ("%s: line %d has %d cells, expected %d"):format(
-          path, i + (names and 1 or 0), #cells, width),
+        message = ("%s: line %d has %d cells, expected %d"):format(path, line[i], #cells, width),
       })
     end
   end
-  if #lines == 0 then error(core.error { code = "data", message = path .. ": no rows" }) end
-  return lines, names, width
+  if #rows == 0 then error(core.error { code = "data", message = path .. ": no rows" }) end
+  return rows, names, width
 end
 
 --- A column by name, or by number from 1, negative from the end; as a number from 1.
@@ -81,16 +74,18 @@ local function read_labels(lines, k)
 end
 
 local options_of_csv = set.declare("csv", {
-  doc = [[Rows of a CSV file (gzip too): x (N, columns) f32, y (N). Labels that are words become
-    numbers from 0, listed in the set's `classes`; `columns` are the names of x's, `n_class` how
-    many labels there are. Split "train" and "valid" are drawn by the seed.]],
+  is_rows = true,
+  doc = [[Rows of a CSV file (RFC 4180, cells may stand in quotes; gzip too): x (N, columns) f32,
+    y (N). Labels that are words become numbers from 0, listed in the set's `classes`; `columns` are
+    the names of x's, `n_class` how many labels there are. Split "train" and "valid" are drawn by
+    the seed.]],
   { "path", "string", required = true, doc = "the file" },
   { "x", "columns", unset = "all but the label's", doc = "the columns of x" },
   { "y", "column|boolean", -1, says = "a column's name or number, or false",
     doc = "the label's column; negative numbers count from the last, false is for none" },
   { "header", "boolean", unset = "where no cell of line 1 is a number",
     doc = "whether line 1 has the columns' names" },
-  { "separator", "name", ",", says = "a text", doc = "what stands between cells" },
+  { "separator", "name", ",", says = "a character", doc = "what stands between cells" },
   set.split("all", { "all", "train", "valid" }),
   { "holdout", "number", 0.2, min = 0, max = 1,
     doc = 'share of the rows that split = "valid" has' },
@@ -145,14 +140,7 @@ function csv.csv(given)
       extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1)
     end
   end
-  local rows = set.range(#lines)
-  if o.split ~= "all" then
-    rows = set.order({ rows = rows, shuffle = true, seed = o.seed }, 0)
-    local cut = math.floor(#rows * (1 - o.holdout) + 0.5)
-    rows = o.split == "train" and table.move(rows, 1, cut, 1, {})
-      or table.move(rows, cut + 1, #rows, 1, {})
-  end
-  return set.new(o, fields, rows, extra)
+  return set.new(o, fields, set.held_out(o, #lines), extra)
 end
 
 return csv

@@ -1,10 +1,11 @@
---- Parts of a data set, and draws from it: d:split, d:weighted. Both give sets of the same kind,
--- over rows of the one that they came of.
+--- Parts of a data set, and draws from it: d:split, d:weighted, d:plain. All give sets of the same
+-- kind, over rows of the one that they came of; and d:moments, which measures one.
 -- @module neap.data.parts
 local core = require "neap.core"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local set = require "neap.data.set"
+local transforms = require "neap.data.transforms"
 local fail = core.fail
 local Data = set.Data
 
@@ -26,7 +27,7 @@ local function values_of(self, name)
       near and (", did you mean \"%s\"?"):format(near) or ""))
   end
   local source = f.flat or f.source
-  if f.window or self.get or source:dim() ~= 1 then
+  if f.window or self.get or source == nil or source:dim() ~= 1 then
     fail(("data:split: stratify expects a field of one number a row, and %s is of another \z
       kind"):format(name))
   end
@@ -145,6 +146,46 @@ function Data:weighted(weights, n)
   end
   if sum <= 0 then fail("data:weighted: all weights are 0") end
   return with_rows(self, self.rows, sums, n or #self.rows)
+end
+
+--- d:plain() -> the same rows in their order, and nothing drawn: random crops become those of the
+-- middle, flips, turns, colours and mixes are left out, though y stays a probability of each class
+-- where it was mixed. What a trained net is measured on.
+-- @usage local train, valid = set:split { 0.9, 0.1 }
+-- print(train, valid:plain())
+function Data:plain()
+  local out = with_rows(self, self.rows)
+  out.shuffle = false
+  if self.transform then out.transform = transforms.plain(self.transform) end
+  return out
+end
+
+local moments_options = record.declare("data:moments", { call = "({})",
+  doc = [[d:moments() -> { mean =, std = }, lists with a number for each channel of a field, as
+    neap.data.normalise takes them; nothing drawn.]],
+  positions = { "field" },
+  { "field", "name", "x", doc = "the field" },
+  example = "neap.data.normalise(set:moments())" })
+
+--- d:moments() -> { mean =, std = }: see the record. Sums in f64, batch by batch.
+function Data:moments(given)
+  local name = moments_options:read(given).field
+  if self.fields[name] == nil then
+    fail(('data:moments: there is no field "%s", the set has %s'):format(name,
+      table.concat(self.names, ", ")))
+  end
+  local sum, square, count, others = nil, nil, 0, { 1 }
+  for batch in self:plain():epoch(1) do
+    local x = batch[name]:to "f64"
+    if x:dim() == 3 then x = x:unsqueeze(2) end
+    for d = 3, x:dim() do others[d - 1] = d end
+    local a, b = x:sum { axes = others }, (x * x):sum { axes = others }
+    sum, square = sum and sum + a or a, square and square + b or b
+    count = count + x:n_element() / a:n_element()
+  end
+  local mean = sum / count
+  local std = (square / count - mean * mean):clamp({ min = 0 }):sqrt()
+  return { mean = mean:totable(), std = std:totable() }
 end
 
 require("neap.inner.guard").functions(Data, "data:") -- which are complete now

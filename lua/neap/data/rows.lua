@@ -7,6 +7,7 @@ local fail = core.fail
 local rows = {}
 
 local options_of_tensors = set.declare("tensors", {
+  is_rows = true,
   doc = [[Tensors already in memory: x (N, ...), y (N, ...). Of a model with several inputs each has
     a field, by the name of forward's argument: image = t. A list for x is x1, x2, ..]],
   { "x", "tensors", unset = "fields of other names", doc = "the input, rows first" },
@@ -16,6 +17,7 @@ local options_of_tensors = set.declare("tensors", {
 
 local row = "the shape of one row, e.g. { 28, 28, dtype = \"u8\" }"
 local options_of_from = set.declare("from", {
+  is_rows = true,
   doc = [[Rows made by a Lua function, between steps. Of a model with several inputs each has a
     field, as in neap.data.tensors.]],
   { "n", "integer", min = 1, required = true, doc = "how many rows there are" },
@@ -113,6 +115,18 @@ local function check_returned(slot, value)
     slot.x:copy_(tensor), slot.y:fill_(number)"):format(type(value)))
 end
 
+--- A batch that has been made through the set's transforms.
+local function transformed(self, batch, k, first)
+  local fields, out = {}, { n = batch.n }
+  for i, name in ipairs(self.names) do
+    fields[i] = { source = batch[name], dtype = batch[name].dtype }
+  end
+  local reader <close> = set.reader_of(self, fields, set.range(batch.n), k, first)
+  local _, tensors = reader:next()
+  for i, name in ipairs(self.names) do out[name] = tensors[i] end
+  return out
+end
+
 --- Rows that a function makes: see the record.
 function rows.from(given)
   local found, rest = fields_apart("from", given, function(part) return type(part) == "table" end)
@@ -147,6 +161,7 @@ function rows.from(given)
         local slot = slot_of(self.names, batch, i)
         check_returned(slot, o.get(rows[at + i] + 1, slot))
       end
+      if own.transform then batch = transformed(own, batch, k, at + 1) end
       at = at + n
       return set.mapped(own, batch)
     end

@@ -284,7 +284,7 @@ local function readers_of(self, list, first)
     table.move(own, 1, #own, #places[i] + 1, places[i])
   end
   for i, own in pairs(places) do
-    readers[i] = core.batch_reader(self.buckets[i].sources, self.batch, own, false)
+    readers[i] = core.batch_reader(self.buckets[i].sources, own, { batch = self.batch })
   end
   return readers
 end

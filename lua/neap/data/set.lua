@@ -1,11 +1,12 @@
 --- A data set: rows of tensors as batches, shuffled per epoch from a seed; and where its files lie.
 --
--- The sources beside this file make sets: images, text, csv, rows. A batch is read ahead by a
--- thread in C (core.batch_reader), into buffers that the next one overwrites.
+-- The sources beside this file make sets: images, text, csv, rows. A batch is read ahead by threads
+-- in C (core.batch_reader), into buffers that the next one overwrites.
 -- @module neap.data.set
 local core = require "neap.core"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
+local transforms = require "neap.data.transforms"
 local fail = core.fail
 local set = {}
 
@@ -123,11 +124,23 @@ local common = {
     doc = "what is done with a last batch that is smaller" },
   { "map", "function", doc = "f(batch): changes each batch, or gives another in its place" } }
 
+-- What sources of rows of one shape take, too.
+local of_rows = {
+  { "transform", "table", unset = "none", says = "a list of transforms such as neap.data.flip()",
+    doc = [[what is done to the rows of x, or of another field, { of = "image", .. }, in the threads
+      that read; set:plain() is the set without what is drawn]] },
+  { "threads", "integer", 1, min = 1, max = 64, doc = "threads that read ahead" } }
+
 --- The record of a source: its own options, and those that all take.
 -- @param name string "mnist"
--- @param spec table as of record.declare
+-- @param spec table as of record.declare; `is_rows`: its rows have one shape
 function set.declare(name, spec)
   for _, field in ipairs(common) do spec[#spec + 1] = field end
+  for _, field in ipairs(spec.is_rows and of_rows or {}) do
+    local own = false -- a source may say it otherwise
+    for _, other in ipairs(spec) do own = own or other[1] == field[1] end
+    if not own then spec[#spec + 1] = field end
+  end
   return record.declare("neap.data." .. name, spec)
 end
 
@@ -143,21 +156,87 @@ set.limit = { "limit", "integer", min = 0, unset = "all", doc = "rows that are t
 
 --- Whether options name what a set is made of, its batches or its rows, and no field of a batch.
 function set.is_common(name)
-  for _, field in ipairs(common) do
-    if field[1] == name then return true end
+  for _, list in ipairs { common, of_rows } do
+    for _, field in ipairs(list) do
+      if field[1] == name then return true end
+    end
   end
   return false
 end
 
---- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}; rows: row
--- numbers from 0.
+--- How many labels a field of whole numbers has: one more than its largest.
+local function count_classes(self, name)
+  local f = self.fields[name]
+  if f == nil or f.source == nil or f.source:dim() ~= 1 or #f.source == 0 or self.get
+      or f.dtype ~= "i64" then
+    fail(("%s: rows are mixed with their labels, and there is no y of one whole number a \z
+      row"):format(self.who))
+  end
+  return self.n_class or math.tointeger(f.source:to("i64"):max():item()) + 1
+end
+
+--- The transforms of a set: which field they are of, and the rows that come of them. With mixed
+-- rows the label's field gets its classes.
+local function transformed(self, given)
+  local list, name = transforms.list(self.who, given), type(given) == "table" and given.of or "x"
+  local f = self.fields[name]
+  if f == nil then
+    local near = options.nearest(tostring(name), self.names)
+    fail(('%s: transform is of the field "%s", and the set has %s; say { of = "%s", .. }'):format(
+      self.who, tostring(name), table.concat(self.names, ", "), near or self.names[1]))
+  end
+  if f.dtype ~= "f32" and f.dtype ~= "f64" then
+    fail(("%s: transforms are of floats, and %s is %s; give x as f32"):format(self.who, name,
+      f.dtype))
+  end
+  self.transform, self.of = list, name
+  self.row_shape = core.transform_shape(list, f.shape or table.move(f.source.shape, 2,
+    f.source:dim(), 1, {}))
+  if transforms.is_mixing(list) then self.n_mixed = count_classes(self, "y") end
+end
+
+--- The set's fields as a batch reader takes them.
+local function reader_fields(self)
+  local list = {}
+  for i, name in ipairs(self.names) do
+    local f = self.fields[name]
+    if self.n_mixed and name == "y" then
+      f = { source = f.source, dtype = "f32", n_class = self.n_mixed }
+    end
+    list[i] = f
+  end
+  return list
+end
+
+--- Where in the names of fields one is.
+local function place_of(self, name)
+  for i, own in ipairs(self.names) do
+    if own == name then return i end
+  end
+end
+
+--- A reader of rows, which are those from place `first` of epoch k on.
+local function reader_of(self, fields, rows, k, first)
+  return core.batch_reader(fields, rows, {
+    batch = self.batch, drop = self.last == "drop", threads = self.threads, seed = self.seed,
+    epoch = k, first = first, transforms = self.transform,
+    field = self.transform and place_of(self, self.of),
+    label = self.n_mixed and place_of(self, "y"),
+  })
+end
+
+--- fields: {name = {source = tensor, dtype =, scale =, shift =, window =, offset =}}, or {files =
+-- paths, shape = {channels, height, width}, fit =, ..}; rows: row numbers from 0.
 function set.new(o, fields, rows, extra)
   local self = extra or {}
+  self.who = record.name_of(o)
   self.fields, self.names, self.rows = fields, {}, rows
   for name in pairs(fields) do self.names[#self.names + 1] = name end
   table.sort(self.names)
   self.batch, self.seed, self.last, self.map = o.batch, o.seed, o.last, o.map
   if o.shuffle == nil then self.shuffle = o.split == "train" else self.shuffle = o.shuffle end
+  self.threads = o.threads
+  if o.transform then transformed(self, o.transform) end
   return record.note(setmetatable(self, Data), o)
 end
 
@@ -184,9 +263,13 @@ end
 function Data:spec()
   local spec = { n = self.n_drawn or #self.rows, batch = self.batch }
   for name, f in pairs(self.fields) do
-    local shape = f.window and { self.batch, f.window }
-      or { self.batch, table.unpack(f.source.shape, 2) }
-    spec[name] = { shape = shape, dtype = f.dtype }
+    local shape = f.window and { f.window } or f.shape or table.move(f.source.shape, 2,
+      f.source:dim(), 1, {})
+    if name == self.of then shape = self.row_shape end
+    local is_mixed = self.n_mixed and name == "y"
+    if is_mixed then shape = { self.n_mixed } end
+    local dtype = is_mixed and "f32" or f.dtype
+    spec[name] = { shape = { self.batch, table.unpack(shape) }, dtype = dtype }
   end
   return spec
 end
@@ -225,9 +308,7 @@ function Data:epoch(k, first)
   k, first = epoch_arguments(k, first)
   local rows, from = order(self, k), (first - 1) * self.batch
   if from > 0 then rows = table.move(rows, from + 1, math.max(#rows, from), 1, {}) end
-  local list = {}
-  for i, name in ipairs(self.names) do list[i] = self.fields[name] end
-  local reader = core.batch_reader(list, self.batch, rows, self.last == "drop")
+  local reader = reader_of(self, reader_fields(self), rows, k, from + 1)
   local function next_batch()
     local n, tensors = reader:next()
     if n == nil then return nil end
@@ -235,7 +316,7 @@ function Data:epoch(k, first)
     for i, name in ipairs(self.names) do batch[name] = tensors[i] end
     return mapped(self, batch)
   end
-  return next_batch, nil, nil, reader -- the thread ends with the loop, however that ends
+  return next_batch, nil, nil, reader -- the threads end with the loop, however that ends
 end
 
 --- Row numbers from 0, n of them.
@@ -245,6 +326,18 @@ function set.range(n)
   return rows
 end
 
+--- The rows of n that a source's `split` has: all in order, or a share drawn by the seed, of which
+-- "valid" has the last `holdout`.
+function set.held_out(o, n)
+  local rows = set.range(n)
+  if o.split == "all" then return rows end
+  rows = order({ rows = rows, shuffle = true, seed = o.seed }, 0)
+  local cut = math.floor(n * (1 - o.holdout) + 0.5)
+  if o.split == "train" then return table.move(rows, 1, cut, 1, {}) end
+  return table.move(rows, cut + 1, n, 1, {})
+end
+
+set.reader_of = reader_of
 set.Data, set.exists, set.order, set.mapped, set.epoch_arguments = Data, exists, order, mapped,
   epoch_arguments
 set.drawn_place, set.share_drawn = drawn_place, share_drawn

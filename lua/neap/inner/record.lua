@@ -401,6 +401,9 @@ end
 --- The same without defaults, nothing being required: what a table says and no more.
 function Record:read_given(given, who) return named(self, who or self.name, given) end
 
+--- The name of the record that options were read by.
+function record.name_of(o) return read_by[o].name end
+
 --- Notes which options a thing was made with, for help. Items are not noted: they may be let go.
 -- @param thing table or function
 -- @param o table of Record:read

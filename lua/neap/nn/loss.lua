@@ -59,6 +59,10 @@ local class_metric = metric_of {
 }
 local ignoring_metric = metric_of {
   accuracy = function(self, logits, labels)
+    -- A probability of each class instead of a label: the likeliest is the label.
+    if labels.dtype ~= "i64" and labels.dtype ~= "i32" and #labels.shape == #logits.shape then
+      labels = labels:arg_max { axis = self.o.axis }
+    end
     return (logits.net:op("Accuracy", { logits, labels }, { "accuracy" }, {
       axis = self.o.axis, ignore_index = self.o.ignore_index }))
   end,

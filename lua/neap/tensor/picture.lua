@@ -1,4 +1,4 @@
---- Pictures of tensors: `x:plot()` in the terminal or as SVG, `x:image(path)` as PNG.
+--- Pictures of tensors: `x:plot()` in the terminal or as SVG, `x:image(path)` as PNG or JPEG.
 -- @module neap.tensor.picture
 local core = require "neap.core"
 local record = require "neap.inner.record"
@@ -115,16 +115,19 @@ local function grid_of(x, columns)
 end
 
 local image_options = record.declare("tensor:image", { call = "(path, {})",
-  doc = [[(H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG file: true, or nil, message,
-    code. u8 is taken as it is; other dtypes are stretched so that the smallest value is black and
-    the largest white.]],
+  doc = [[(H,W), (C,H,W) or (N,C,H,W) with 1 or 3 channels as a PNG file, or JPEG where the path
+    ends in .jpg or .jpeg: true, or nil, message, code. u8 is taken as it is; other dtypes are
+    stretched so that the smallest value is black and the largest white. neap.load reads it again,
+    as u8 (C,H,W).]],
   { "grid", "integer", min = 1, unset = "as many as make a square",
     doc = "how many pictures stand in a row" },
+  { "quality", "integer", 92, min = 1, max = 100, doc = "of a JPEG file" },
   example = 'neap.rand(8, 3, 4, 4):image("batch.png", { grid = 4 })' })
 
 --- x:image(path [, { .. }]) -> true, or nil, message, code: see the record.
 function Tensor.image(x, path, o)
-  local columns = image_options:read(o, "image").grid
+  local own = image_options:read(o, "image")
+  local columns = own.grid
   local n_dim = x:dim()
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
     fail(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")))
@@ -146,7 +149,7 @@ function Tensor.image(x, path, o)
   y = y:permute({ 1, 3, 4, 2 }):contiguous()
   local picture = y:size(1) == 1 and y[1] or grid_of(y, columns or math.ceil(math.sqrt(y:size(1))))
   if channels == 1 then picture = picture:select(3, 1) end
-  return core.write_png(path, picture:contiguous())
+  return core.write_picture(path, picture:contiguous(), own.quality)
 end
 
 return Tensor
