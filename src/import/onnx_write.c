@@ -64,11 +64,16 @@ static ProtobufCBinaryData bytes_of(const neap_onnx_text *text) {
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+static size_t dense_bytes(const neap_tensor *t) {
+  neap_type type = neap_tensor_type(t);
+  return neap_type_bytes(&type);
+}
+
 /* The elements as the file has them: the tensor's own bytes, or u32 and u64, which lie in i64. */
 static ProtobufCBinaryData raw_of(writer *w, const neap_onnx_tensor *from, int elem_type) {
   const neap_tensor *t = &from->tensor;
   int64_t n = neap_tensor_elems(t);
-  size_t bytes = neap_tensor_bytes(t);
+  size_t bytes = dense_bytes(t);
   if (elem_type != NEAP_ONNX_U32)
     return (ProtobufCBinaryData){bytes, (uint8_t *)neap_tensor_data(t)};
   const int64_t *number = (const int64_t *)neap_tensor_data(t);
@@ -371,7 +376,7 @@ static void append(ProtobufCBuffer *buffer, size_t n, const uint8_t *data) {
 static int64_t tensor_bytes(const neap_onnx_graph *graph) {
   int64_t n = 0;
   for (int i = 0; i < graph->n_initializer; i++)
-    n += (int64_t)neap_tensor_bytes(&graph->initializer[i].tensor);
+    n += (int64_t)dense_bytes(&graph->initializer[i].tensor);
   return n;
 }
 
