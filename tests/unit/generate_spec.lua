@@ -184,10 +184,88 @@ describe("a generator", function()
     assert.are.same({ 49, 49 }, g:generate { prompt = { 1 }, n = 2, temperature = 0 })
   end)
 
+  it("reads a text as long as its positions, whatever their number", function()
+    for _, length in ipairs { 5, 13, 67 } do
+      local m = small_gpt { length = length }
+      local g <close> = neap.generator { m, seed = 1 }
+      local prompt = tokens(length, 50)
+      assert.are.same(greedy(m, prompt, 1), g:generate { prompt = prompt, temperature = 0 },
+        "of " .. length)
+    end
+    local ok, err = pcall(function()
+      neap.generator { small_gpt { length = 13 }, length = 14 }:plan()
+    end)
+    assert.is_false(ok)
+    assert.matches("a text may have 14 positions, and there are rows for 13", tostring(err))
+  end)
+
+  it("follows a model that becomes part of another one, or gets another layer", function()
+    local function attention() return nn.MultiheadAttention { 16, 4, causal = true } end
+    local m = of_attention(nn.PositionEmbedding { 100, 16 }, attention)
+    local g <close> = neap.generator { m, seed = 1 }
+    local prompt, want = tokens(12, 40), nil
+    local function holds_after(change)
+      g:generate { prompt = prompt, n = 2 }
+      change()
+      local ok, err = pcall(g.next, g)
+      assert.is_false(ok)
+      assert.matches("the model has changed since the text was read", tostring(err))
+      want = greedy(m, prompt, 6)
+      assert.are.same(want, g:generate { prompt = prompt, n = 6, temperature = 0 })
+    end
+    local whole
+    holds_after(function()
+      whole = nn.Sequential { input = { 100 }, dtype = "i64", m, nn.Softmax { axis = 3 } }
+      whole:eval()(neap.tensor({ prompt }, "i64"))
+    end)
+    holds_after(function() m.block2 = attention() end)
+    g:close()
+    nn.Sequential { whole }:eval()
+    assert.is_false((pcall(g.read, g, prompt))) -- closed is closed
+  end)
+
+  it("gives no scores of another text", function()
+    local g <close> = neap.generator { small_gpt(), seed = 1 }
+    local function refused()
+      local ok, err = pcall(g.scores, g)
+      assert.is_false(ok)
+      assert.matches("no token of this text has been drawn", tostring(err))
+    end
+    refused()
+    g:read { 1, 2, 3 }
+    refused()
+    g:next()
+    assert.are.same({ 1, 50 }, g:scores().shape)
+    g:read { 4 }
+    refused()
+  end)
+
+  it("takes the best token where temperature or share are next to nothing", function()
+    local m = small_gpt()
+    local g <close> = neap.generator { m, seed = 1 }
+    local best = greedy(m, { 1, 2, 3 }, 1)
+    for _, o in ipairs { { temperature = 1e-42 }, { temperature = 1e-300 }, { top_p = 1e-300 } } do
+      o.prompt, o.n = { 1, 2, 3 }, 1
+      assert.are.same(best, g:generate(o))
+    end
+  end)
+
+  it("takes no name that a model's layer may have", function()
+    local m = nn.Sequential { input = { 30 }, dtype = "i64", nn.Embedding { 9, 8, name = "ids" },
+      nn.Linear { 8, 8, name = "temperature" }, nn.Linear { 8, 8, name = "top_p" },
+      nn.Linear { 8, 8, name = "whole" }, nn.Linear { 8, 9, name = "scores" } }
+    local g <close> = neap.generator { m, seed = 1 }
+    assert.are.equal(3, #g:generate { prompt = tokens(10, 9), n = 3, top_p = 0.5 })
+    assert.are.same(greedy(m, { 1, 2 }, 4), g:generate { prompt = { 1, 2 }, n = 4, top_k = 1 })
+  end)
+
   it("refuses models that can't be read piece by piece", function()
     local recurrent = nn.Sequential { input = { 30 }, dtype = "i64", nn.Embedding { 9, 8 },
       nn.LSTM { 8, 8 }, nn.Linear { 8, 9 } }
     local ok, err = pcall(function() neap.generator(recurrent):read(tokens(8, 9)) end)
+    assert.is_false(ok)
+    assert.matches("piece by piece, the model gives other scores", tostring(err))
+    ok, err = pcall(function() neap.generator(recurrent):read { 3 } end) -- one row mixes nothing
     assert.is_false(ok)
     assert.matches("piece by piece, the model gives other scores", tostring(err))
     local looks_ahead = nn.Sequential { input = { 30 }, dtype = "i64", nn.Embedding { 9, 8 },

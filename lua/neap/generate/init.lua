@@ -8,6 +8,8 @@
 --
 -- INVARIANT: rows of the caches behind `@position` count for nothing, so that a piece may be longer
 -- than what is left of the prompt.
+-- INVARIANT: caches belong to the model whose net wrote them; one that has changed its layers or its
+-- place ends the text. What these nets add is named with @, as no layer is.
 -- @module neap.generate
 local build = require "neap.nn.build"
 local core = require "neap.core"
@@ -74,8 +76,8 @@ end
 --- The net that reads n tokens of each text, of which `count` (B) belong to it.
 local function fill_net(self, n)
   return build.reading_net(self.model, "fill", self.length, function(net, read)
-    local ids = net:input("ids", { self.batch, n }, "i64")
-    local count = net:input("count", { self.batch }, "i64")
+    local ids = net:input("@ids", { self.batch, n }, "i64")
+    local count = net:input("@count", { self.batch }, "i64")
     local position = declare_position(self, net)
     read(position, ids)
     net:outputs { (net:op("Add", { position, count }, { position.name }, {})) }
@@ -98,20 +100,32 @@ local function step_net(self, o)
     local position = declare_position(self, net)
     local token = net:declare("@token", "state", { self.batch, 1 }, "i64",
       { op = "Constant", value = 0 }, false)
-    local scores = net:op("Copy", { scores_of(self, read(position, token)) }, { "scores" }, {})
+    local scores = net:op("Copy", { scores_of(self, read(position, token)) }, { "@scores" }, {})
     net:op("Copy", { sample.add(net, scores, o) }, { token.name }, {})
     net:op("Add", { position, net:const(1, "i64") }, { position.name }, {})
     net:outputs { scores }
   end)
 end
 
---- The program of a kind, made at its first use. A change of the model makes all anew.
-local function program_of(self, kind, make)
-  local version = rawget((tree.home(self.model)), "_version")
-  if self.version ~= version then
-    self:_close_programs()
-    self.version = version
+--- Goes where the model is: one that has changed, or has become part of another one, makes all
+-- programs anew. Caches are of the net that wrote them, and so the text so far is given up.
+local function follow_model(self)
+  local home, parent = tree.home(self.model), Module.workspace(self.model)
+  local version = rawget(home, "_version")
+  if self.parent == parent and self.version == version then return end
+  self:_close_programs()
+  if self.parent ~= parent and not self.is_closed then
+    self.ws:close()
+    self.ws = parent:child { seed = self.seed }
   end
+  self.lost = self.lost or self.n_read ~= nil
+  self.n_read, self.has_scores, self.check = nil, false, self.checks
+  self.parent, self.version = parent, version
+end
+
+--- The program of a kind, made at its first use.
+local function program_of(self, kind, make)
+  follow_model(self)
   if not self.programs[kind] then
     local net = make()
     Module.workspace(self.model)
@@ -191,8 +205,8 @@ local function read_lists(self, lists)
       -- behind the end of a prompt stands any token, which counts for nothing
       for i = 1, n do ids[b][i] = i <= counts[b] and list[from + i - 1] or list[1] end
     end
-    ws:feed("ids", core.tensor(ids, "i64"))
-    ws:feed("count", core.tensor(counts, "i64"))
+    ws:feed("@ids", core.tensor(ids, "i64"))
+    ws:feed("@count", core.tensor(counts, "i64"))
     fill_program(self, n):run()
     from = from + n
   end
@@ -202,28 +216,32 @@ end
 --- The scores of the last of `tokens` (B,T), by the model in one piece.
 local function scores_at_once(self, tokens)
   local net = build.plain_net(self.model, "whole", function(net, run)
-    local y = run(net:input("tokens", { self.batch, #tokens[1] }, "i64"))
-    net:outputs { (net:op("Copy", { y:select(2, #tokens[1]) }, { "whole" }, {})) }
+    local y = run(net:input("@tokens", { self.batch, #tokens[1] }, "i64"))
+    net:outputs { (net:op("Copy", { y:select(2, #tokens[1]) }, { "@whole" }, {})) }
   end)
-  return self.ws:run(net, { tokens = core.tensor(tokens, "i64") }).whole
+  return self.ws:run(net, { ["@tokens"] = core.tensor(tokens, "i64") })["@whole"]
 end
 
 --- Raises where the first tokens of texts do not give the same scores piece by piece and in one:
 -- a model may mix its rows in a way that reading does not follow, as a recurrent layer does.
 local function check_reading(self, lists)
-  local n, head = pieces[2], {}
-  for _, list in ipairs(lists) do n = math.min(n, #list) end
-  for b, list in ipairs(lists) do head[b] = table.move(list, 1, n, 1, {}) end
+  local n, head = math.min(pieces[2], self.length), {}
+  for b, list in ipairs(lists) do
+    head[b] = table.move(list, 1, math.min(#list, n), 1, {})
+    -- one token alone is the same either way; what is below a token is one, too
+    local most = math.max(table.unpack(head[b]))
+    for i = #list + 1, n do head[b][i] = (most - i) % (most + 1) end
+  end
   local whole = scores_at_once(self, head)
   self:reset()
   read_lists(self, head)
   step_program(self, next_options:read { temperature = 0 }):run()
-  local scores = self.ws:fetch "scores"
+  local scores = self.ws:fetch "@scores"
   local off, most = (scores - whole):abs():max():item(), whole:abs():max():item()
   -- NaN is unequal to everything: a model that has diverged is none that can't be read
   if off > 1e-3 * math.max(most, 1) then
     fail(("neap.generator: read piece by piece, the model gives other scores than in one piece: \z
-      they differ by %.3g, at token %d of the prompt. What mixes the rows of a text has to be \z
+      they differ by %.3g, at token %d of a text. What mixes the rows of a text has to be \z
       causal attention or one of nn's positions; { check = false } generates all the same"):format(
       off, n))
   end
@@ -241,14 +259,14 @@ function Generator:read(prompt)
   end
   self:reset()
   read_lists(self, lists)
-  self.n_read = 0
+  self.n_read, self.lost = 0, false
   for _, list in ipairs(lists) do self.n_read = math.max(self.n_read, #list - 1) end
   return self
 end
 
 --- g:reset() -> g: there is no text.
 function Generator:reset()
-  self.n_read = nil
+  self.n_read, self.has_scores = nil, false
   if self.ws:has "@position" then
     self.ws:feed("@position", core.zeros { self.batch, dtype = "i64" })
   end
@@ -259,6 +277,10 @@ end
 
 --- One step. @return the tokens drawn, one for each text
 local function draw(self, o, who)
+  follow_model(self)
+  if self.lost then
+    fail(who .. ": the model has changed since the text was read; g:read(prompt) begins it anew")
+  end
   if not self.n_read then fail(who .. ": there is no text yet; g:read(prompt) begins one") end
   if self.n_read >= self.length then
     fail(("%s: the text has %d tokens, the generator's length: neap.generator { length = } makes \z
@@ -267,7 +289,7 @@ local function draw(self, o, who)
   local program = step_program(self, o)
   sample.feed(self.ws, o)
   program:run()
-  self.n_read = self.n_read + 1
+  self.n_read, self.has_scores = self.n_read + 1, true
   return self.ws:fetch("@token"):reshape(-1):totable()
 end
 
@@ -297,8 +319,14 @@ function Generator:generate(given)
   return self.batch == 1 and lists[1] or lists
 end
 
---- g:scores() -> tensor (B,V): what the model gave for the token read last.
-function Generator:scores() return self.ws:fetch "scores" end
+--- g:scores() -> tensor (B,V): what the model gave for the token read last, from which g:next or
+-- g:generate has drawn.
+function Generator:scores()
+  if not self.has_scores then
+    fail "g:scores: no token of this text has been drawn; g:next { .. } draws the first one"
+  end
+  return self.ws:fetch "@scores"
+end
 
 --- g:plan() -> the plan of a step that draws from all tokens: what it holds, before anything is
 -- read.
@@ -306,6 +334,7 @@ function Generator:plan() return step_program(self, next_options:read {}).plan e
 
 --- g:close(): programs and caches are gone. The model is as it was.
 function Generator:close()
+  self.is_closed = true
   self:_close_programs()
   self.ws:close()
 end
@@ -332,10 +361,11 @@ function generate.new(given)
   if not length then
     fail "neap.generator: how long a text may be is not known; give length ="
   end
+  local parent = Module.workspace(o.model)
   local self = setmetatable({
-    model = o.model, length = length, batch = o.batch, tokenizer = o.tokenizer, check = o.check,
-    memory = memory, programs = {},
-    ws = Module.workspace(o.model):child { seed = o.seed },
+    model = o.model, length = length, batch = o.batch, tokenizer = o.tokenizer, checks = o.check,
+    memory = memory, seed = o.seed, programs = {}, parent = parent,
+    ws = parent:child { seed = o.seed },
   }, Generator)
   return record.note(self, o)
 end

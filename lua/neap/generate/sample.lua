@@ -21,9 +21,16 @@ function sample.declare(name, spec)
   return record.declare(name, table.move(fields, 1, #fields, #spec + 1, spec))
 end
 
+-- Below these numbers f32 has too little room: a score divided by the one is infinite, the other is
+-- zero.
+local least_temperature, least_share = 1e-30, 1e-30
+
+--- Is the best token taken, and none drawn?
+local function takes_best(o) return o.temperature < least_temperature end
+
 --- What of the options is built into a net: nets are kept by this.
 function sample.kind(o)
-  if o.temperature == 0 then return "best" end
+  if takes_best(o) then return "best" end
   return ("top_k=%s top_p=%s"):format(o.top_k or "all", o.top_p and "yes" or "no")
 end
 
@@ -37,7 +44,7 @@ local function least_of(net, scores, o)
   -- than p together: the first one always stays.
   local shares = best:softmax { axis = 2 }
   local before = shares:cum_sum { axis = 2, exclusive = true }
-  return kit.where(before:lt(net:input("top_p", { 1 })), best, math.huge)
+  return kit.where(before:lt(net:input("@top_p", { 1 })), best, math.huge)
     :min { axes = { 2 }, keepdim = true }
 end
 
@@ -49,8 +56,8 @@ end
 -- @param o table options
 -- @return blob (B,1) i64
 function sample.add(net, scores, o)
-  if o.temperature > 0 then
-    scores = scores / net:input("temperature", { 1 })
+  if not takes_best(o) then
+    scores = scores / net:input("@temperature", { 1 })
     local least = least_of(net, scores, o)
     local uniform = net:op("Uniform", {}, 1, { shape = scores.shape, low = 0, high = 1 })
     local noisy = scores - (-uniform:log()):log()
@@ -61,9 +68,9 @@ end
 
 --- Puts the numbers of the options where the net reads them.
 function sample.feed(ws, o)
-  if o.temperature == 0 then return end
-  ws:feed("temperature", { o.temperature })
-  if o.top_p then ws:feed("top_p", { o.top_p }) end
+  if takes_best(o) then return end
+  ws:feed("@temperature", { o.temperature })
+  if o.top_p then ws:feed("@top_p", { math.max(o.top_p, least_share) }) end
 end
 
 return sample

@@ -76,13 +76,15 @@ attention.PositionEmbedding = class { "PositionEmbedding", name = "positions",
     self:param("weight", { o.length, o.width }, o.init or init.normal { 0, 0.02 })
   end,
   forward = function(self, x)
-    local length = x.shape[2]
-    if length > self.length then
-      fail(("nn.PositionEmbedding: x has %d positions, and there are rows for %d"):format(
-        length, self.length))
+    local here, length = reading.now(), x.shape[2]
+    if (here and here.length or length) > self.length then
+      fail(("nn.PositionEmbedding: %s %d positions, and there are rows for %d"):format(
+        here and "a text may have" or "x has", here and here.length or length, self.length))
     end
-    if reading.now() then
-      return x + Module.op(self, "Embedding", { reading.positions(x, "i64"), self.weight })
+    if here then
+      -- a piece may go on behind the last row, where it counts for nothing: any row will do
+      local rows = reading.positions(x, "i64"):minimum(self.length - 1)
+      return x + Module.op(self, "Embedding", { rows, self.weight })
     end
     return x + (length == self.length and self.weight or self.weight:narrow(1, 1, length))
   end,
