@@ -259,6 +259,31 @@ describe("a generator", function()
     assert.are.same(greedy(m, { 1, 2 }, 4), g:generate { prompt = { 1, 2 }, n = 4, top_k = 1 })
   end)
 
+  it("reads in 16 bits what is right up to their rounding", function()
+    local m = small_gpt()
+    for _, dtype in ipairs { "bf16", "f16" } do
+      local g <close> = neap.generator { m, seed = 1, dtype = dtype }
+      local prompt = tokens(9, 50)
+      g:generate { prompt = prompt, n = 1 }
+      local whole = m:eval()(neap.tensor({ prompt }, "i64")):select(2, #prompt)
+      assert.is_true((g:scores() - whole):abs():max():item() < 0.02, dtype)
+    end
+  end)
+
+  it("keeps no program for each number of best tokens that was ever asked for", function()
+    local g = neap.generator { small_gpt(), seed = 1 }
+    local want = g:generate { prompt = { 1, 2, 3 }, n = 30, temperature = 0 }
+    local got = {}
+    g:read { 1, 2, 3 }
+    for k = 1, 30 do
+      -- whatever is drawn from, one token is drawn by a share of next to nothing
+      got[k] = g:next { top_k = k, top_p = 1e-6 }
+    end
+    assert.are.same(want, got)
+    assert.is_true(g.n_program <= 8)
+    g:close()
+  end)
+
   it("refuses models that can't be read piece by piece", function()
     local recurrent = nn.Sequential { input = { 30 }, dtype = "i64", nn.Embedding { 9, 8 },
       nn.LSTM { 8, 8 }, nn.Linear { 8, 9 } }
@@ -383,6 +408,12 @@ describe("neap.bpe", function()
     none, message = neap.bpe { vocabulary = write(".y", "{"), merges = merges }
     assert.is_nil(none)
     assert.matches("no JSON", message)
+    for text, pattern in pairs { ['{"a":0,"b":0}'] = "have one number, 0",
+      ['{"a":-1}'] = "no number from 0 on", ['{"a":0.5}'] = "no number from 0 on" } do
+      none, message = neap.bpe { vocabulary = write(".y", text), merges = merges }
+      assert.is_nil(none)
+      assert.matches(pattern, message)
+    end
     none, message = neap.bpe "/nowhere"
     assert.is_nil(none)
     assert.matches("vocab.json", message)

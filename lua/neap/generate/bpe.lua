@@ -72,11 +72,17 @@ end
 local function read_vocabulary(text)
   local ok, number = pcall(require("cjson").decode, text)
   if not ok or type(number) ~= "table" then return nil, "no JSON of { token: number }" end
+  local taken = {}
   for token, id in pairs(number) do
-    if type(token) ~= "string" or math.tointeger(id) == nil then
-      return nil, ("token %s has no number"):format(options.shown(token))
+    id = math.tointeger(id)
+    if type(token) ~= "string" or not id or id < 0 then
+      return nil, ("token %s has no number from 0 on"):format(options.shown(token))
     end
-    number[token] = math.tointeger(id)
+    if taken[id] then
+      return nil, ("tokens %s and %s have one number, %d"):format(options.shown(taken[id]),
+        options.shown(token), id)
+    end
+    number[token], taken[id] = id, token
   end
   return number
 end

@@ -8,8 +8,8 @@
 --
 -- INVARIANT: rows of the caches behind `@position` count for nothing, so that a piece may be longer
 -- than what is left of the prompt.
--- INVARIANT: caches belong to the model whose net wrote them; one that has changed its layers or its
--- place ends the text. What these nets add is named with @, as no layer is.
+-- INVARIANT: caches belong to the model whose net wrote them; one that has changed its layers or
+-- its place ends the text. What these nets add is named with @, as no layer is.
 -- @module neap.generate
 local build = require "neap.nn.build"
 local core = require "neap.core"
@@ -26,6 +26,13 @@ local generate = {}
 
 -- Rows of the pieces of a prompt: as many of the first as it has, the rest by the second.
 local pieces = { 64, 8 }
+
+-- How far scores of a piece may be from those of the whole, by the largest: sums go in another
+-- order, and 16 bits keep two or three digits through all layers.
+local tolerance, tolerance_16 = 1e-3, 5e-2
+
+-- Programs kept at most: each top_k has one of its own.
+local most_programs = 8
 
 local generator_options = record.declare("neap.generator", {
   doc = [[What generates text by a model of causal attention: it reads a prompt, and draws token
@@ -130,7 +137,9 @@ local function program_of(self, kind, make)
     local net = make()
     Module.workspace(self.model)
     self.ws:init(net)
+    if self.n_program == most_programs then self:_close_programs() end
     self.programs[kind] = self.ws:compile(net, self.memory)
+    self.n_program = self.n_program + 1
   end
   return self.programs[kind]
 end
@@ -145,7 +154,7 @@ end
 
 function Generator:_close_programs()
   for _, program in pairs(self.programs) do program:close() end
-  self.programs = {}
+  self.programs, self.n_program = {}, 0
 end
 
 -- ---- reading ------------------------------------------------------------------------------------
@@ -239,7 +248,8 @@ local function check_reading(self, lists)
   local scores = self.ws:fetch "@scores"
   local off, most = (scores - whole):abs():max():item(), whole:abs():max():item()
   -- NaN is unequal to everything: a model that has diverged is none that can't be read
-  if off > 1e-3 * math.max(most, 1) then
+  local narrow = self.memory.dtype and self.memory.dtype ~= "f32"
+  if off > (narrow and tolerance_16 or tolerance) * math.max(most, 1) then
     fail(("neap.generator: read piece by piece, the model gives other scores than in one piece: \z
       they differ by %.3g, at token %d of a text. What mixes the rows of a text has to be \z
       causal attention or one of nn's positions; { check = false } generates all the same"):format(
@@ -364,7 +374,7 @@ function generate.new(given)
   local parent = Module.workspace(o.model)
   local self = setmetatable({
     model = o.model, length = length, batch = o.batch, tokenizer = o.tokenizer, checks = o.check,
-    memory = memory, seed = o.seed, programs = {}, parent = parent,
+    memory = memory, seed = o.seed, programs = {}, n_program = 0, parent = parent,
     ws = parent:child { seed = o.seed },
   }, Generator)
   return record.note(self, o)
