@@ -274,19 +274,21 @@ local calls = {
   end,
   ["neap.export"] = function(o)
     local is_net = o.workspace and o.workspace ~= io.stdout
-    local what = is_net and small_net() or nn.Linear { 4, 2 }
+    local what = is_net and small_net() or nn.Sequential { nn.Linear { 4, 2 }, nn.ReLU() }
     if is_net then o.workspace:init(what) else o.input = o.input or { 4 } end
-    assert(neap.export(what, tensors_file, o))
-    return taken(tensors_file)
+    local file = (o.opset or o.outputs) and folder .. "/neap_record.onnx" or tensors_file
+    assert(neap.export(what, file, o))
+    return taken(file)
   end,
   ["neap.import"] = function(o)
     local of_caffe = o.weights or o.phase or o.stages or o.level or o.without or o.net
     if of_caffe and import_caffe(o) ~= import_caffe { net = o.net and "" } then
       return import_caffe(o)
     end
-    if o.map == nil then -- the others are of ONNX files: y = x + b, for any batch
+    if o.map == nil then -- the others are of ONNX files: y = |x + b|, for any batch
       local onnx = require "import.onnx_kit"
-      local graph = { nodes = { onnx.node("Add", { "x", "b" }, { "y" }) },
+      local graph = { nodes = { onnx.node("Add", { "x", "b" }, { "sum" }),
+          onnx.node("Abs", { "sum" }, { "y" }) },
         inputs = { onnx.value("x", { "batch", 2 }), onnx.value("b", { 2 }) },
         outputs = { onnx.value("y", { "batch", 2 }) } }
       local made = assert(neap.import(written("add.onnx", onnx.model(graph)), o))
@@ -492,7 +494,9 @@ local other = {
   ["neap.runs.db"] = unused, ["neap.runs.last"] = 1, ["db:prune.days"] = 7,
   ["db:prune.runs"] = 1, ["db:prune.bytes"] = 1, ["db:export.run"] = 1, ["db:export.tag"] = "none",
   ["db:export.path"] = support.shell "mktemp -d":match "[^\n]+" .. "/rows.json",
-  ["neap.export.input"] = { 3, 4 },
+  ["neap.export.input"] = { 3, 4 }, ["neap.export.batch"] = 3,
+  ["neap.import.outputs"] = { "sum" },
+  ["neap.export.opset"] = 15, ["neap.export.outputs"] = { "linear1" },
   ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
   ["neap.import.weights"] = "weights", ["neap.import.phase"] = "TRAIN",
   ["neap.import.stages"] = { "late" }, ["neap.import.level"] = 3, ["neap.import.without"] = "t",
@@ -517,6 +521,7 @@ local other = {
 
 -- What has to go with an option that does not stand alone.
 local with = {
+  ["neap.export.opset"] = { outputs = { "linear1" } }, ["neap.export.outputs"] = { opset = 13 },
   ["nn.LSTM.dropout"] = { layers = 2 }, ["nn.GRU.dropout"] = { layers = 2 },
   ["nn.RNN.dropout"] = { layers = 2 },
   ["nn.MultiheadAttention.key_heads"] = { heads = 2 },
