@@ -5,9 +5,15 @@
 --   print(slope(neap.linspace(-1, 1, 5)))
 --
 -- Called on tensors, a transform calls f once for every combination of shapes and dtypes, on blobs
--- of a net of its own, and runs that net from then on: what f reads beside its arguments is taken
--- as it was at that call. Called on blobs - in another transform, in a module's forward, in a loss
--- - it adds to their net. So transforms nest, and a loss may hold a derivative.
+-- of a net of its own, and runs that net from then on. Of what f reads beside its arguments,
+-- tensors are read as they are at each call; f is called anew when one of its upvalues (or of the
+-- functions among them) is another number, text, boolean, tensor or function than it was. Globals
+-- and what lies in tables are taken as they were at the first call. Called on blobs - in another
+-- transform, in a module's forward, in a loss - it adds to their net. So transforms nest, and a
+-- loss may hold a derivative.
+--
+-- What is drawn at random within follows neap.seed as all eager ops do: a call draws one number, by
+-- which its net draws.
 --
 -- INVARIANT: a derivative is by arguments alone. f gets an Alias of each, so that what reads the
 -- same blob elsewhere has no part in it.
@@ -152,22 +158,30 @@ local function check_no_parameters(net, who)
   end
 end
 
---- Draws that neap.seed makes the same again.
-local function drawn_seed(net)
+--- Whether a net draws.
+local function is_random(net)
   for _, row in ipairs(net:_ops()) do
-    if op.records[row.type].random then
-      return math.floor(core.eager("Uniform", {}, { shape = {} }):item() * 2 ^ 24)
-    end
+    if op.records[row.type].random then return true end
   end
+  return false
+end
+
+--- What a call draws by: the thread's next number, drawn when it is first asked for.
+local function seed_of(draw)
+  draw.seed = draw.seed
+    or math.floor(core.eager("Uniform", {}, { shape = {} }):item() * 2 ^ 24)
+  return draw.seed
 end
 
 --- The net of build(net, blobs) -> results, with inputs like the tensors.
-local function net_of(who, xs, build)
+-- @tparam table|nil captured  gets what f reads beside them: {input's name = tensor}
+local function net_of(who, xs, build, captured)
   local net, blobs, names = net_module.new(who:gsub("%W", "_")), { n = xs.n }, {}
   for i = 1, xs.n do
     names[i] = xs.n == 1 and "x" or "x" .. i
     blobs[i] = net:input(names[i], xs[i].shape, xs[i].dtype)
   end
+  if captured then net_module.capture(net, captured) end
   local out = naming.inside(net, build, net, blobs)
   net:outputs { table.unpack(out, 1, out.n) }
   return net, names, out
@@ -185,25 +199,73 @@ local function take_tensors(who, ...)
   return xs
 end
 
+--- What a function reads as upvalues, and the functions among those: {function, position, value}
+-- each.
+local function upvalues_of(f, list, seen)
+  local info = type(f) == "function" and debug.getinfo(f, "Su")
+  if not info or seen[f] or info.what == "C" or info.source:sub(1, 6) == "=neap:" then
+    return list -- C's, or Neap's own
+  end
+  seen[f] = true
+  for i = 1, info.nups do
+    local _, value = debug.getupvalue(f, i)
+    if type(value) ~= "table" then list[#list + 1] = { f, i, value } end
+    upvalues_of(value, list, seen)
+  end
+  return list
+end
+
+local function are_same(upvalues)
+  for _, u in ipairs(upvalues) do
+    local _, value = debug.getupvalue(u[1], u[2])
+    if not rawequal(value, u[3]) and (value == value or u[3] == u[3]) then return false end
+  end
+  return true
+end
+
+-- Nets that a transform keeps: shapes come and go, and each holds kernels.
+local most_nets = 8
+
 --- A function of tensors that runs the net of build(net, blobs) -> results, made anew for each
--- combination of shapes and dtypes.
-local function compiled(who, build)
-  local entries = {}
-  return function(...)
+-- combination of shapes and dtypes, and when what `f` reads has changed: call(draw, ..), where draw
+-- is a table that calls which are to draw the same share.
+local function compiled(who, f, build)
+  local entries, order = {}, {} -- by key; keys, the one used longest ago first
+  local function forget(key)
+    if entries[key] then entries[key].ws:close() end
+    entries[key] = nil
+    for i, k in ipairs(order) do
+      if k == key then table.remove(order, i) end
+    end
+  end
+  local function make(key, xs)
+    local entry = { captured = {} }
+    entry.net, entry.names, entry.out = net_of(who, xs, build, entry.captured)
+    check_no_parameters(entry.net, who)
+    entry.random = is_random(entry.net)
+    entry.upvalues = upvalues_of(f, {}, {})
+    entry.ws = workspace.new { store = false, seed = 0 }
+    entry.ws:init(entry.net)
+    forget(key)
+    if #order == most_nets then forget(order[1]) end
+    entries[key] = entry
+  end
+  return function(draw, ...)
     local xs, key = take_tensors(who, ...), {}
     for i = 1, xs.n do key[i] = xs[i].dtype .. "(" .. table.concat(xs[i].shape, ",") .. ")" end
     key = table.concat(key, " ")
-    local entry = entries[key]
-    if entry == nil then
-      entry = {}
-      entry.net, entry.names, entry.out = net_of(who, xs, build)
-      check_no_parameters(entry.net, who)
-      entry.ws = workspace.new { store = false, seed = drawn_seed(entry.net) }
-      entry.ws:init(entry.net)
-      entries[key] = entry
+    if entries[key] == nil or not are_same(entries[key].upvalues) then
+      make(key, xs)
+      order[#order + 1] = key
+    elseif order[#order] ~= key then
+      for i, k in ipairs(order) do
+        if k == key then order[#order + 1] = table.remove(order, i) end
+      end
     end
-    local feeds, list = {}, {}
+    local entry, feeds, list = entries[key], {}, {}
     for i = 1, xs.n do feeds[entry.names[i]] = xs[i] end
+    for name, t in pairs(entry.captured) do feeds[name] = t end
+    if entry.random then entry.ws:_give_draw(seed_of(draw), 0) end
     local results = entry.ws:run(entry.net, feeds)
     for k = 1, entry.out.n do list[k] = results[entry.out[k].name] end
     return table.unpack(list, 1, entry.out.n)
@@ -211,12 +273,13 @@ local function compiled(who, build)
 end
 
 --- build(net, args) -> packed results, on blobs in their net, on tensors compiled.
-local function lifted(who, build)
-  local on_tensors = compiled(who, build)
+-- @tparam table|nil draw  of calls that are to draw the same
+local function lifted(who, f, build, draw)
+  local on_tensors = compiled(who, f, build)
   return function(...)
     local args = table.pack(...)
     local net = net_around(args)
-    if net == nil then return on_tensors(...) end
+    if net == nil then return on_tensors(draw or {}, ...) end
     local out = build(net, as_blobs(net, args))
     return table.unpack(out, 1, out.n)
   end
@@ -236,7 +299,7 @@ end
 --- neap.compile(f) -> f': the same function, run as a planned net.
 function M.compile(f)
   check_function(f, "neap.compile")
-  return lifted("neap.compile", function(net, args)
+  return lifted("neap.compile", f, function(net, args)
     return results_of(net, "neap.compile", f, args)
   end)
 end
@@ -257,7 +320,7 @@ local value_and_grad_record = record.declare("neap.value_and_grad", { call = "(f
 function M.grad(f, given)
   check_function(f, "neap.grad")
   local wrt = grad_record:read(given).wrt
-  return lifted("neap.grad", function(net, args)
+  return lifted("neap.grad", f, function(net, args)
     local list = positions(wrt, args, "neap.grad")
     local _, grads = derive(net, "neap.grad", f, args, list)
     grads.n = #list
@@ -269,7 +332,7 @@ end
 function M.value_and_grad(f, given)
   check_function(f, "neap.value_and_grad")
   local wrt = value_and_grad_record:read(given).wrt
-  return lifted("neap.value_and_grad", function(net, args)
+  return lifted("neap.value_and_grad", f, function(net, args)
     local list = positions(wrt, args, "neap.value_and_grad")
     local out, grads = derive(net, "neap.value_and_grad", f, args, list)
     return table.pack(out[1], table.unpack(grads, 1, #list))
@@ -283,15 +346,19 @@ local function halves(args)
 end
 
 --- neap.vjp(f, x, ..) -> y, pull: f's value, and pull(dy) -> dx, .., the products of dy with the
--- Jacobians by every argument, which are floating-point tensors. pull runs f once more: what it
--- draws at random it draws anew.
+-- Jacobians by every argument, which are floating-point tensors. pull runs f once more, and draws
+-- what the value's run drew.
 function M.vjp(f, ...)
   check_function(f, "neap.vjp")
   local xs = table.pack(...)
   for i = 1, xs.n do -- as they are now, whatever becomes of them
     if op.is_tensor(xs[i]) then xs[i] = xs[i]:clone() end
   end
-  local pull = lifted("neap.vjp", function(net, args)
+  local draw = {}
+  local value = lifted("neap.vjp", f, function(net, args)
+    return results_of(net, "neap.vjp", f, aliases(args))
+  end, draw)
+  local pull = lifted("neap.vjp", f, function(net, args)
     local dy = args[args.n]
     local own = aliases(table.pack(table.unpack(args, 1, args.n - 1)))
     local y = results_of(net, "neap.vjp", f, own)[1]
@@ -299,8 +366,8 @@ function M.vjp(f, ...)
     local grads = gradients(net, dot(y, dy), own)
     grads.n = #grads
     return grads
-  end)
-  return M.compile(f)(...), function(dy, ...)
+  end, draw)
+  return value(...), function(dy, ...)
     if dy == nil or select("#", ...) > 0 then
       fail "neap.vjp: pull expects one tensor, like the value"
     end
@@ -328,7 +395,7 @@ function M.jvp(f, x, v)
   local args = table.pack(table.unpack(xs, 1, xs.n))
   table.move(vs, 1, vs.n, xs.n + 1, args)
   args.n = xs.n + vs.n
-  return lifted("neap.jvp", function(net, all)
+  return lifted("neap.jvp", f, function(net, all)
     local at, along = halves(all)
     local own = aliases(at)
     local y = results_of(net, "neap.jvp", f, own)[1]
@@ -353,7 +420,7 @@ end
 -- one tensor that gives one number, a run for each element. For small things.
 function M.hessian(f)
   check_function(f, "neap.hessian")
-  local row = compiled("neap.hessian", function(net, args)
+  local row = compiled("neap.hessian", f, function(net, args)
     local own = aliases(table.pack(args[1]))
     local _, grads = derive(net, "neap.hessian", f, own, { 1 })
     return table.pack(gradients(net, dot(grads[1], args[2]), { own[1] })[1])
@@ -363,11 +430,11 @@ function M.hessian(f)
     if xs.n ~= 1 then fail(("neap.hessian expects one tensor, got %d"):format(xs.n)) end
     local x, shape, n = xs[1], {}, 1
     for _, size in ipairs(x.shape) do n = n * size end
-    local h = zeros { n, n, dtype = x.dtype }
+    local h, draw = zeros { n, n, dtype = x.dtype }, {}
     for i = 1, n do
       local e = zeros { n, dtype = x.dtype }
       e[i] = 1
-      h[i] = row(x, e:reshape(x.shape)):reshape(n)
+      h[i] = row(draw, x, e:reshape(x.shape)):reshape(n)
     end
     for twice = 0, 1 do table.move(x.shape, 1, #x.shape, twice * #x.shape + 1, shape) end
     return h:reshape(shape)

@@ -22,8 +22,9 @@ typedef struct entry {
   neap_attr_value *attrs; /* both in the arena */
   neap_arena arena;
   neap_single *single;
-  uint64_t used_at;
+  uint64_t used_at; /* by the clock; AT_WORK while its kernel runs */
 } entry;
+#define AT_WORK UINT64_MAX
 
 static _Thread_local struct {
   entry entry[N_CACHE];
@@ -159,14 +160,17 @@ static bool same_case(const entry *e, const call *c) {
   return true;
 }
 
-/* The entry for the case, or the one used longest ago, emptied. */
+/* The entry for the case, or the one used longest ago, emptied. One at work, whose kernel has
+ * called this, is neither; NULL: all are. */
 static entry *look_up(const call *c) {
   entry *oldest = &eager.entry[0];
   for (int i = 0; i < N_CACHE; i++) {
     entry *e = &eager.entry[i];
+    if (e->used_at == AT_WORK) continue;
     if (e->op != NULL && same_case(e, c)) return e;
     if (e->used_at < oldest->used_at) oldest = e;
   }
+  if (oldest->used_at == AT_WORK) return NULL;
   entry_clear(oldest);
   return oldest;
 }
@@ -268,10 +272,14 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
   if (status == NEAP_OK) status = take_inputs(&c, in, error);
   if (status == NEAP_OK) {
     entry *e = look_up(&c);
-    if (e->op == NULL) status = fill(e, &c, error);
+    if (e == NULL)
+      status = neap_fail(error, NEAP_ARGUMENT, "%s: ops that call ops are nested too deeply", type);
+    else if (e->op == NULL)
+      status = fill(e, &c, error);
     if (status == NEAP_OK) {
-      e->used_at = ++eager.clock;
+      e->used_at = AT_WORK;
       status = run(e, &c, out, error);
+      e->used_at = ++eager.clock;
     }
   }
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&c.in[k]);

@@ -85,6 +85,24 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
   neap_buffer_add(out, "\n");
 }
 
+/* What planning reads of the record of an op that is not Neap's own: another process may have
+ * another one under this name. The version in the key vouches for Neap's. */
+static void print_record(const neap_op *op, neap_buffer *out) {
+  if (neap_op_origin(op) == NULL) return;
+  const neap_pair *const pairs[] = {op->inplace, op->enforced, op->alias};
+  const int n[] = {op->n_inplace, op->n_enforced, op->n_alias};
+  neap_buffer_add(out, " [effects %u", op->effects);
+  for (int kind = 0; kind < NEAP_COUNT(n); kind++)
+    for (int p = 0; p < n[kind]; p++)
+      neap_buffer_add(out, " %d:%d>%d", kind, pairs[kind][p].in, pairs[kind][p].out);
+  if (op->inplace_any_input) neap_buffer_add(out, " any");
+  for (const neap_kernel *k = op->kernels; k != NULL && k->run != NULL; k++)
+    neap_buffer_add(out, " %s %x%s%s%s%s", neap_engine_name(k->engine), k->dtypes,
+                    k->choose != NULL ? " chooses" : "", k->any_layout ? " layout" : "",
+                    k->any_team ? " team" : "", k->one_thread ? " one" : "");
+  neap_buffer_add(out, "]");
+}
+
 /* Values without a definition first, since nodes only mention them by number; then node after
  * node. */
 static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out) {
@@ -107,6 +125,7 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
     }
     /* Inputs have been described where they are made. */
     neap_buffer_add(out, "= %s", node->op->name);
+    print_record(node->op, out);
     for (int i = 0; i < node->n_in; i++)
       neap_buffer_add(out, node->in[i] < 0 ? " -" : " %%%d", node->in[i]);
     print_attrs(node, out);

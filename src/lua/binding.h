@@ -17,6 +17,7 @@
 #define NEAP_LUA_BINDING_H
 
 #include "neap.h"
+#include "neap/record.h"
 
 #include <assert.h>
 #include <lauxlib.h>
@@ -181,6 +182,7 @@ void neap_lua_open_rows(lua_State *L);
   X(CAFFE_WEIGHTS, caffe_weights, "neap.caffe_weights", "weights of Caffe's") \
   X(CURSOR, cursor, "neap.cursor", "cursor")                                  \
   X(BLOCK, block, "neap.block", "block")                                      \
+  X(OP, op, "neap.script_op", "op of a script")                               \
   X(FUNCTION, function, "neap.function", "function")
 
 typedef enum neap_lua_kind {
@@ -237,6 +239,11 @@ int neap_lua_method(lua_State *L);
 void neap_lua_call_user(lua_State *L, int n_argument, int n_result);
 /* lua_pcall of a function of the binding's own, without a message handler. */
 int neap_lua_call_protected(lua_State *L, int n_argument, int n_result);
+/* The state, or coroutine, whose call of Neap this thread is in; NULL: none. */
+lua_State *neap_lua_at_work(void);
+/* Up: nets, workspaces and programs that there are now raise when they are used, since one of them
+ * is in the midst of something; gives what was before, which `before` brings back. */
+uint64_t neap_lua_fence(bool up, uint64_t before);
 /* No finaliser runs from here until the other is called with the result, or an error is raised. */
 bool neap_lua_hold_finalisers(lua_State *L);
 void neap_lua_let_finalisers(lua_State *L, bool held);
@@ -308,6 +315,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 /* the record by name, or NAME error with a suggestion */
 const neap_op *neap_lua_op(lua_State *L, int index);
 void neap_lua_open_op(lua_State *L);
+void neap_lua_open_script_op(lua_State *L); /* script_op.c */
 
 /* ---- nets (net.c) ---------------------------------------------------------------------------- */
 

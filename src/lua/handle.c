@@ -34,6 +34,7 @@ typedef struct head {
   /* NULL: Lua's own file library, should it get the handle for a file, finds a closed one */
   const void *none;
   bool closed;
+  uint64_t number; /* of this thread's handles, in the order in which they were made */
 } head;
 
 static head *head_at(lua_State *L, int index) {
@@ -71,15 +72,6 @@ bool neap_lua_is_closed(const void *handle) {
   return h->closed;
 }
 
-void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
-  void *handle = neap_lua_any(L, index, kind);
-  if (neap_lua_is_closed(handle))
-    neap_lua_fail(L, NEAP_RELEASED, "the %s was closed", kinds[kind].noun);
-  return handle;
-}
-
-/* ---- at work --------------------------------------------------------------------------------- */
-
 /* Lua allows 200 calls of C within each other, each with one of a user's function */
 enum { MOST_NESTED = 512 };
 
@@ -89,11 +81,37 @@ enum { MOST_NESTED = 512 };
 static _Thread_local struct {
   int n;
   bool held; /* finalisers, by a function that must not meet them */
+  /* while a script's part of an op runs: handles made before that number are at work; 0: none */
+  uint64_t fence;
+  uint64_t n_made; /* handles, so far */
   struct {
     uintptr_t address;
+    lua_State *state;
     bool out; /* it has called a function of the user's, and reads everything anew afterwards */
   } item[MOST_NESTED];
 } work;
+
+/* What runs, or is built, while an op calls a script. */
+static bool is_fenced(neap_lua_kind kind) {
+  return kind == NEAP_LUA_NET || kind == NEAP_LUA_WORKSPACE || kind == NEAP_LUA_PROGRAM ||
+         kind == NEAP_LUA_SCOPE || kind == NEAP_LUA_RANGE || kind == NEAP_LUA_CHAIN ||
+         kind == NEAP_LUA_CACHE || kind == NEAP_LUA_MARK;
+}
+
+void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind) {
+  void *handle = neap_lua_any(L, index, kind);
+  if (neap_lua_is_closed(handle))
+    neap_lua_fail(L, NEAP_RELEASED, "the %s was closed", kinds[kind].noun);
+  if (((const head *)handle - 1)->number < work.fence && is_fenced(kind))
+    neap_lua_fail(
+      L, NEAP_ARGUMENT,
+      "the %s is at work: a function of an op's record has what it is given and what it "
+      "makes itself",
+      kinds[kind].noun);
+  return handle;
+}
+
+/* ---- at work --------------------------------------------------------------------------------- */
 
 static void drop_left(uintptr_t here) {
   /* The C stack grows downwards: a function that still runs lies above whoever asks. */
@@ -106,6 +124,7 @@ static int enter(lua_State *L, uintptr_t here, bool out) {
   int before = work.n;
   if (before == MOST_NESTED) neap_lua_fail(L, NEAP_ARGUMENT, "calls are nested too deeply");
   work.item[work.n].address = here;
+  work.item[work.n].state = L;
   work.item[work.n++].out = out;
   return before;
 }
@@ -141,6 +160,17 @@ void neap_lua_call_user(lua_State *L, int n_argument, int n_result) {
   lua_call(L, n_argument, n_result);
   /* Reached only when nothing was raised; else drop_left sees to it. */
   work.n = before;
+}
+
+lua_State *neap_lua_at_work(void) {
+  drop_left((uintptr_t)__builtin_frame_address(0));
+  return work.n > 0 ? work.item[work.n - 1].state : NULL;
+}
+
+uint64_t neap_lua_fence(bool up, uint64_t before) {
+  uint64_t was = work.fence;
+  work.fence = up ? work.n_made + 1 : before;
+  return was;
 }
 
 int neap_lua_call_protected(lua_State *L, int n_argument, int n_result) {
@@ -192,6 +222,7 @@ void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind) {
   /* Whole before it has its metatable: the finaliser may meet it at any time afterwards. */
   memset(h, 0, sizeof *h + bytes);
   h->kind = &kinds[kind];
+  h->number = ++work.n_made;
   /* From below: metatable, handle. They change places, since lua_setmetatable takes the top. */
   lua_insert(L, -2);
   lua_setmetatable(L, -2);

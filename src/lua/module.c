@@ -35,6 +35,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_memory(L);
   neap_lua_open_tensor(L);
   neap_lua_open_op(L);
+  neap_lua_open_script_op(L);
   neap_lua_open_net(L);
   neap_lua_open_workspace(L);
   neap_lua_open_scope(L);

@@ -12,20 +12,6 @@
 
 #include "tensor/tensor.h"
 
-/* X(VALUE, name). The first is the one that has a kernel of every op: what others have not is
- * its. */
-#define NEAP_ENGINES(X) \
-  X(REF, ref)           \
-  X(BLAS, blas)         \
-  X(DNNL, dnnl)
-
-typedef enum neap_engine {
-#define X(VALUE, name) NEAP_ENGINE_##VALUE,
-  NEAP_ENGINES(X)
-#undef X
-    NEAP_N_ENGINE
-} neap_engine;
-
 /* " ref blas dnnl", as string literals one after the other. */
 #define NEAP_ENGINE_WORD(VALUE, name) " " #name
 #define NEAP_ENGINE_WORDS NEAP_ENGINES(NEAP_ENGINE_WORD)

@@ -169,6 +169,9 @@ NEAP_API uint64_t neap_net_version(const neap_net *net);
 NEAP_API bool neap_net_is_train(const neap_net *net);
 NEAP_API int neap_net_n_ops(const neap_net *net);
 NEAP_API const neap_net_op *neap_net_op_at(const neap_net *net, int index); /* NULL out of range */
+/* Ops that fill what is declared, by neap_net_blob.init. */
+NEAP_API int neap_net_n_inits(const neap_net *net);
+NEAP_API const neap_net_op *neap_net_init_at(const neap_net *net, int index);
 NEAP_API int neap_net_n_blobs(const neap_net *net);
 NEAP_API const neap_net_blob *neap_net_blob_at(const neap_net *net, int index);
 /* NULL when unknown; any string */

@@ -42,8 +42,6 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
 const char *neap_net_name(const neap_net *net);
 /* Effects of the ops in the op's subnets, at any depth. */
 unsigned neap_net_sub_effects(const neap_net_op *op);
-int neap_net_n_inits(const neap_net *net);
-const neap_net_op *neap_net_init_at(const neap_net *net, int index);
 /* NAME error: `who` (a prefix, may be "") needs blob `name`, which is undefined or freed; with the
  * nearest name that exists. */
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,

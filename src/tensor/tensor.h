@@ -5,21 +5,12 @@
 #define NEAP_TENSOR_H
 
 #include "base/base.h"
+#include "neap/record.h"
 
 /* ---- dtype (dtype.c) ------------------------------------------------------------------------- */
 
 /* The list itself, NEAP_DTYPE_MAP, is part of the public contract, neap.h; so is all of
  * neap/tensor.h, which is not declared again here. */
-
-/* Sets of dtypes, as op records use them. */
-#define NEAP_BIT(dtype) (1u << NEAP_DTYPE_##dtype)
-#define NEAP_WIDE (NEAP_BIT(F32) | NEAP_BIT(F64)) /* floats that are computed in as they are */
-#define NEAP_HALVES (NEAP_BIT(BF16) | NEAP_BIT(F16))
-#define NEAP_FLOATS (NEAP_WIDE | NEAP_HALVES)
-#define NEAP_INTEGERS \
-  (NEAP_BIT(I8) | NEAP_BIT(U8) | NEAP_BIT(I16) | NEAP_BIT(U16) | NEAP_BIT(I32) | NEAP_BIT(I64))
-#define NEAP_NUMBERS (NEAP_FLOATS | NEAP_INTEGERS)
-#define NEAP_ANY (NEAP_NUMBERS | NEAP_BIT(BOOL))
 
 /* X(symbol, suffix, C type, ...) for each integer dtype, with what the caller adds (one thing at
  * least): loops over integers, and the tables of such loops, are written from this list. */
@@ -59,28 +50,7 @@ neap_status neap_type_check(const neap_type *type, const char *what, neap_error 
 
 /* ---- layout (layout.c) ----------------------------------------------------------------------- */
 
-/* How a value's elements lie in memory. PLAIN is dense row-major. BLOCKED: the dimensions in
- * `order` (slowest first), each blocked dimension divided (rounded up) by the product of its inner
- * blocks, then the inner blocks, slowest first. nChw16c is {BLOCKED, order 0 1 2 3, inner {dim 1,
- * 16}}; channels last is {BLOCKED, order 0 2 3 1, no inner}. OPAQUE: only the library knows; `hash`
- * identifies it, `bytes` is its size.
- * INVARIANT: padding lanes (where a block overhangs) are zero after the defining instruction. */
-typedef enum neap_layout_kind {
-  NEAP_LAYOUT_PLAIN,
-  NEAP_LAYOUT_BLOCKED,
-  NEAP_LAYOUT_OPAQUE
-} neap_layout_kind;
-
-typedef struct neap_layout {
-  uint8_t kind;
-  uint8_t n_inner;
-  uint8_t inner_dim[4];
-  uint8_t inner_block[4];
-  uint8_t order[NEAP_MAX_DIM];
-  uint64_t hash;
-  size_t bytes; /* OPAQUE only */
-} neap_layout;
-
+/* neap_layout itself is part of neap/record.h. */
 bool neap_layout_equal(const neap_layout *a, const neap_layout *b);
 size_t neap_layout_bytes(const neap_type *type, const neap_layout *layout); /* padding included */
 bool neap_layout_is_padded(const neap_type *type, const neap_layout *layout);

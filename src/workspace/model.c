@@ -8,6 +8,7 @@
 #include "io/io.h"
 #include "workspace/workspace_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* What a net declares to be kept from run to run. */
@@ -29,8 +30,33 @@ static neap_status gather(neap_workspace *ws, const neap_net *net, neap_io_item 
   return NEAP_OK;
 }
 
+/* What a script computes, no file holds: GRAPH for the first such op, in subnets too. */
+static neap_status check_no_script(const neap_net *net, neap_error *error) {
+  for (int i = 0; i < neap_net_n_ops(net); i++) {
+    const neap_net_op *op = neap_net_op_at(net, i);
+    if (op->op->scripted) {
+      neap_fail(error, NEAP_GRAPH,
+                "%s \"%s\": a script computes it (%s), so that no model file can hold it",
+                op->op->name, op->name, neap_op_origin(op->op));
+      if (error == NULL) return NEAP_GRAPH;
+      snprintf(error->op, sizeof error->op, "%s", op->op->name);
+      snprintf(error->blob, sizeof error->blob, "%s", op->name);
+      snprintf(error->line, sizeof error->line, "%s", op->line);
+      neap_hint(error,
+                "m:save keeps the parameters; an op that is made of others (of = ..), or one "
+                "of a plugin, goes into model files");
+      return NEAP_GRAPH;
+    }
+    for (int a = 0; a < neap_op_n_attrs(op->op); a++)
+      if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
+        NEAP_TRY(check_no_script(op->attrs[a].net, error));
+  }
+  return NEAP_OK;
+}
+
 neap_status neap_workspace_export(neap_workspace *ws, const neap_net *net, const char *path,
                                   neap_error *error) {
+  NEAP_TRY(check_no_script(net, error));
   size_t room = ((size_t)neap_net_n_blobs(net) + 1) * sizeof(neap_io_item);
   neap_io_item *item = neap_alloc_zeroed(room);
   neap_buffer text = {0}, state = {0};

@@ -2,8 +2,8 @@
 -- on blobs, in every dtype that it takes, differentiated once and twice.
 local neap = require "neap"
 local op = require "neap.op"
-local cases = require "cases"
-local differences = require "differences"
+local cases = require "neap.check.cases"
+local differences = require "neap.check.differences"
 
 local elements = cases.elements
 

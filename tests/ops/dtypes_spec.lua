@@ -5,7 +5,7 @@
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 local support = require "support"
 
 local unit = { f32 = 2 ^ -23, bf16 = 2 ^ -8, f16 = 2 ^ -11 }

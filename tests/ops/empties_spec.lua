@@ -3,7 +3,7 @@
 -- is what `empty` of its record says.
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 
 local function is_nan(x) return x ~= x end
 

@@ -3,7 +3,7 @@
 -- `empty` promises is in empties_spec.lua, what sums promise in sums_spec.lua.
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 
 local nan, inf = 0 / 0, math.huge
 local step = 7.3 -- far enough to change what depends on an element, and nothing that a NaN would

@@ -3,8 +3,8 @@
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
-local differences = require "differences"
+local cases = require "neap.check.cases"
+local differences = require "neap.check.differences"
 
 local has = cases.has
 local with_dtype, values_of = cases.with_dtype, cases.values_of

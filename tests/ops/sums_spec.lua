@@ -4,7 +4,7 @@
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 local support = require "support"
 
 local unit = { f32 = 0, bf16 = 2 ^ -8, f16 = 2 ^ -11 } -- to which a result is rounded besides

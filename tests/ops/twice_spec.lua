@@ -2,8 +2,8 @@
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"
-local cases = require "cases"
-local differences = require "differences"
+local cases = require "neap.check.cases"
+local differences = require "neap.check.differences"
 
 -- Whose backward has no gradient yet, which is an error that names it.
 local once_only = {

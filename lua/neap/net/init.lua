@@ -101,6 +101,23 @@ function Net:param(name, shape, init, given)
   return handle(self, full)
 end
 
+--- From now on tensors that ops of the outermost net are given are inputs of it: captured[name] is
+-- the tensor. Of neap.transform, which feeds them in each run.
+function net_module.capture(net, captured) state_of(net).captured = captured end
+
+--- A tensor beside blobs as an input of the net around, the same tensor once.
+local function captured_input(net, captured, t)
+  local n = 0
+  for name, known in pairs(captured) do
+    n = n + 1
+    if rawequal(known, t) then return handle(net, name) end
+  end
+  local name = "captured_" .. n + 1
+  local blob = net:declare(name, "input", t.shape, t.dtype)
+  captured[name] = t
+  return blob
+end
+
 --- A tensor as a blob of the outermost net, filled from numbers that the net carries when a
 -- workspace initialises it. The name is made from type and bytes: the same values are one blob, and
 -- other values can't take its place in a workspace. In the body of a Do, which keeps nothing from
@@ -148,6 +165,12 @@ function Net:const(value, dtype)
       naming.set(self, state.consts, blob.name, key)
     end
     return blob
+  end
+  if op.is_tensor(value) and (dtype == nil or dtype == value.dtype) then
+    local outer = self
+    while state_of(outer).outer and not state_of(outer).take do outer = state_of(outer).outer end
+    local captured = state_of(outer).captured
+    if captured then return captured_input(outer, captured, value) end
   end
   local t = op.is_tensor(value) and (dtype and value:to(dtype) or value)
     or core.tensor(value, dtype)

@@ -40,12 +40,14 @@ local is_half = { bf16 = true, f16 = true }
 
 -- ---- the record, in the words of those of C -----------------------------------------------------
 
-local function operands_of(list)
+function compose.operands(list)
   local out = {}
   for i, spec in ipairs(list) do
     out[i] = { name = spec[1], doc = spec[2], optional = spec.optional == true,
       variadic = spec.variadic == true, stash = false, wide = false,
-      dtypes = words[spec.dtypes or "float"] }
+      dtypes = type(spec.dtypes) == "table" and spec.dtypes or words[spec.dtypes or "float"]
+        or fail(("dtypes = \"%s\" of %s is none of float, integer, number, bool, any"):format(
+          tostring(spec.dtypes), spec[1])) }
   end
   return out
 end
@@ -54,7 +56,7 @@ end
 local type_of_option = { number = "float", integer = "int", boolean = "bool", choice = "enum",
   axis = "axis", axes = "axes", shape = "ints", dtype = "dtype", string = "string" }
 
-local function attrs_of(fields)
+function compose.attrs(fields)
   local out = {}
   for i, f in ipairs(fields) do
     out[i] = { name = f.name, doc = f.doc, type = type_of_option[f.type:match "%a+"] or f.type,
@@ -80,8 +82,9 @@ function compose.define(spec)
   fields.positions = positions
   local options = record.new(name, fields)
   op.define { name = name, summary = spec.summary, math = spec.math, example = spec.example,
-    source = spec.source, inputs = operands_of(spec.inputs), outputs = operands_of(spec.outputs),
-    attrs = attrs_of(options.fields), enforced = {}, engines = {}, internal = false,
+    source = spec.source, inputs = compose.operands(spec.inputs),
+    outputs = compose.operands(spec.outputs),
+    attrs = compose.attrs(options.fields), enforced = {}, engines = {}, internal = false,
     control = false, gradient = not spec.no_grad, no_grad = spec.no_grad, cases = spec.cases,
     made_of = spec.of, options = options, exact = spec.exact == true, once = spec.once == true,
     extent = spec.extent == true }

@@ -21,6 +21,9 @@ function handles.new(trainer)
   return handle
 end
 
+--- The trainer of a handle, for Neap's own files.
+function handles.behind(handle) return trainer_of[handle] end
+
 local function trainer_behind(handle, name)
   return trainer_of[handle]
     or fail(("trainer:%s is a method: t:%s(..), with a colon"):format(name, name))

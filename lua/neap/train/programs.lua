@@ -597,7 +597,19 @@ end
 --- What it measured so far, op by op.
 function Trainer:run(batch) return require("neap.plan").run(self:program(batch)) end
 
+--- What neap.check.nan looks at: the net of the step whose loss was not finite, or of the last one,
+-- the workspace, and the fields that were fed where it no longer has them; nil before any step.
+local function last_net(self)
+  local bad = self.bad_batch
+  local ws, rows = find_workspace(self), bad and bad.rows or self.batch
+  if not rows then return nil end
+  local unguarded = setmetatable(copy(self, { nan = "off" }), Trainer) -- the check ends a run
+  local net = net_of(unguarded, "train", rows, nil, bad and look_of(bad.fields) or nil)
+  return net, ws, bad and bad.fields or {}
+end
+
 return {
+  last_net = last_net,
   learn = learn, learn_spec = learn_spec, learn_set = learn_set, close_programs = close_programs,
   net_of = net_of, is_split = is_split, program_for = program_for, drop_held = drop_held,
   update_for = update_for, micro_rows = micro_rows, program_of = program_of,

@@ -167,6 +167,13 @@ local function record_step(self, values, result)
   if result.updated then run:step(result.step, result.ms) end
 end
 
+--- The batch whose loss is not finite, for neap.check.nan: copies, since buffers are used again.
+local function keep_batch(self, batch)
+  local fields = {}
+  for name, t in pairs(batch.fields) do fields[name] = t:clone() end
+  self.bad_batch = { fields = fields, rows = batch.rows }
+end
+
 local function step(self, batch, last)
   learn(self, batch.fields)
   rawset(self.model, "_seen", batches.inputs(self.model, self.fields))
@@ -182,6 +189,7 @@ local function step(self, batch, last)
   }
   if not ok then
     if not is_not_finite(err) then error(err, 0) end
+    keep_batch(self, batch)
     settle(self)
     if self.nan == "stop" then error(not_finite(self, err), 0) end
     skip(self)

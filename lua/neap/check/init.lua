@@ -174,4 +174,8 @@ function check.plan(what, given)
   }
 end
 
+check.gradient = require("neap.check.gradient").check
+check.op = require("neap.check.op").check
+check.nan = require("neap.check.nan").check
+
 return require("neap.inner.guard").functions(check, "neap.check.")

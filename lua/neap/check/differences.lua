@@ -1,6 +1,7 @@
 --- Gradients against differences: of an op by the `cases` of its record, once and twice.
+-- @module neap.check.differences
 local core = require "neap.core"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 
 local has, is_float, uses = cases.has, cases.is_float, cases.uses
 local net_of, run, values_of, elements = cases.net_of, cases.run, cases.values_of, cases.elements
