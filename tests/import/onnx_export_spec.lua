@@ -1,6 +1,6 @@
 -- neap.export to ONNX: what is written is read back as the same net, and computes the same.
 local neap = require "neap"
-local cases = require "cases"
+local cases = require "neap.check.cases"
 local core = require "neap.core"
 local kit = require "import.onnx_kit"
 local op = require "neap.op"

@@ -1,5 +1,5 @@
 --- Every op, tested from the `cases` of its record and nothing else: what is written there is what
--- is run (see tests/cases.lua).
+-- is run (see lua/neap/check/cases.lua).
 local neap = require "neap"
 local core = require "neap.core"
 local op = require "neap.op"

@@ -79,6 +79,30 @@ activations.Dropout = class { "Dropout",
   end,
   describe = function(self) return tostring(self.rate) end }
 
+--- A layer that drops by an op while training.
+local function dropout(name, op, attrs, doc)
+  activations[name] = class { name, name = "dropout",
+    options = { doc = doc, positions = { "rate" }, { of = op .. ".rate" },
+      example = ("nn.%s(0.2)"):format(name) },
+    init = function(self, o)
+      self.o = { rate = o.rate }
+      for key, value in pairs(attrs) do self.o[key] = value end
+    end,
+    forward = function(self, x)
+      if not self.training or self.o.rate == 0 then return x end
+      return Module.op(self, op, { x }, self.o)
+    end,
+    describe = function(self) return tostring(self.o.rate) end }
+end
+for d = 1, 3 do
+  dropout(("Dropout%dd"):format(d), "ChannelDropout", {},
+    "Drops whole channels, the second dimension, at random while training.")
+end
+dropout("AlphaDropout", "AlphaDropout", {}, records.AlphaDropout.summary)
+dropout("FeatureAlphaDropout", "AlphaDropout", { channels = true },
+  "AlphaDropout of whole channels.")
+dropout("DropPath", "DropPath", {}, records.DropPath.summary)
+
 activations.Upsample = class { "Upsample",
   options = { doc = "Images, or other spatial dimensions, in another size, as in PyTorch.",
     positions = { "scale" },

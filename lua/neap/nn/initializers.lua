@@ -32,6 +32,20 @@ init.normal = maker("normal", "Gaussian", {
   { "std", "number", 1, min = 0, doc = "their standard deviation" },
   example = "neap.init.normal { 0, 0.02 }" })
 
+init.truncated_normal = maker("truncated_normal", "TruncatedNormal", {
+  doc = "Gaussian numbers, of which those outside an interval are left out.",
+  positions = { "mean", "std", "low", "high" },
+  { "mean", "number", 0, doc = "their mean" },
+  { "std", "number", 1, above = 0, doc = "their standard deviation before the cut" },
+  { "low", "number", -2, doc = "the least" },
+  { "high", "number", 2, doc = "the greatest" },
+  example = "neap.init.truncated_normal { std = 0.02 }" })
+
+init.lecun = maker("lecun", "Kaiming", {
+  doc = [[Uniform in +-sqrt(3 / fan_in), variance 1 / fan_in: LeCun et al., 1998. For SELU and
+    Tanh.]],
+  { of = "Kaiming.gain", default = 1 }, example = "neap.init.lecun {}" })
+
 init.uniform = maker("uniform", "Uniform", {
   doc = "Uniform numbers.", positions = { "low", "high" },
   { "low", "number", 0, doc = "the smallest" },

@@ -80,3 +80,54 @@ activation { "LpNormalization",
   of = function(o, x)
     return x / x:norm({ axes = { o.axis }, p = o.p, keepdim = true }):maximum(o.eps)
   end }
+
+-- ---- dropouts -----------------------------------------------------------------------------------
+
+local rate = { "rate", "number", 0.5, min = 0, below = 1, doc = "probability of being dropped" }
+
+--- 1 / (1 - rate) where something stays, 0 where it is dropped: one draw for all elements of x that
+-- lie behind the first `n_dim` dimensions.
+local function kept(name, o, x, n_dim)
+  if #x.shape < n_dim then
+    core.fail(("%s: x (%s) has less than %d dimensions"):format(name,
+      table.concat(x.shape, ","), n_dim))
+  end
+  local sizes = {}
+  for d, size in ipairs(x.shape) do sizes[d] = d <= n_dim and size or 1 end
+  return (kit.zeros(x, sizes) + 1):dropout { rate = o.rate, training = true }
+end
+
+compose.define { "ChannelDropout",
+  summary = "Drops whole channels at random, and scales the others by 1 / (1 - rate).",
+  math = "y = x mask / (1 - rate), one draw a channel",
+  example = "net:ChannelDropout(\"x\", \"y\", {rate = 0.2})",
+  source = "torch.nn.Dropout2d; Tompson et al., CVPR 2015",
+  inputs = { { "x", "(N,C,..)" } }, outputs = { { "y", "shape of x" } }, rate,
+  cases = "{ {x={2,3,4}, rate=0}, {x={2,3}, rate=0} }",
+  of = function(o, x) return x * kept("ChannelDropout", o, x, 2) end }
+
+compose.define { "DropPath",
+  summary = "Stochastic depth: drops whole examples, and scales the others by 1 / (1 - rate).",
+  math = "y = x mask / (1 - rate), one draw an example, or one for the batch",
+  example = "net:DropPath(\"x\", \"y\", {rate = 0.2})",
+  source = "torchvision.ops.stochastic_depth; Huang et al., ECCV 2016",
+  inputs = { { "x", "(N,..)" } }, outputs = { { "y", "shape of x" } }, rate,
+  { "batch", "boolean", false, doc = "one draw for all examples" },
+  cases = "{ {x={2,3,4}, rate=0}, {x={2}, rate=0, batch=true} }",
+  of = function(o, x) return x * kept("DropPath", o, x, o.batch and 0 or 1) end }
+
+compose.define { "AlphaDropout",
+  summary = "Dropout for SELU: what is dropped takes SELU's lowest value, mean and variance stay.",
+  math = "y = a (x mask + alpha (1 - mask)) + b, alpha = -1.7581, a and b by the rate",
+  example = "net:AlphaDropout(\"x\", \"y\", {rate = 0.1})",
+  source = "torch.nn.AlphaDropout; Klambauer et al., NeurIPS 2017",
+  inputs = { { "x", "any shape; (N,C,..) by channels" } },
+  outputs = { { "y", "shape of x" } }, rate,
+  { "channels", "boolean", false, doc = "whole channels are dropped" },
+  cases = "{ {x={2,3,4}, rate=0}, {x={2,3,4}, rate=0, channels=true} }",
+  of = function(o, x)
+    local alpha = -1.7580993408473766
+    local a = ((1 - o.rate) * (1 + o.rate * alpha ^ 2)) ^ -0.5
+    local mask = kept("AlphaDropout", o, x, o.channels and 2 or #x.shape) * (1 - o.rate)
+    return (x * mask + (1 - mask) * alpha) * a - a * alpha * o.rate
+  end }

@@ -65,6 +65,25 @@ local function with_l1(settings, net, parameter, gradient)
   return net:op("Add", { gradient, sign * decay }, { net:fresh_name(gradient.name .. "_l1") })
 end
 
+--- State of the optimizer for a parameter: zeros at first, part of every checkpoint.
+local function state(net, parameter, suffix, shape, dtype)
+  return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape,
+    dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
+end
+
+--- The average of a parameter's values, moved towards what the update has made of it: by 1 / n for
+-- "mean", by 1 - decay for an exponential one, but whole at the first step.
+local function average(decay, net, w)
+  local mean, n = state(net, w, "average"), state(net, w, "averaged", {}, "f32")
+  local n_new = n + 1
+  local share = 1 / n_new
+  if decay ~= "mean" then share = net:Where { n:eq(0), share, n * 0 + (1 - decay) } end
+  if w.dtype ~= "f32" then share = share:to(w.dtype) end
+  local moved = mean + (w - mean) * share
+  net:op("Copy", { moved }, { mean }, {})
+  net:op("Copy", { n_new }, { n }, {})
+end
+
 --- Adds update ops for the parameters of net:gradient's result.
 -- @param net neap.net
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
@@ -87,6 +106,7 @@ function Optimizer:apply(net, grads)
       rate = scaled[settings.lr]
     end
     self.update(settings, net, pair[1], with_l1(settings, net, pair[1], pair[2]), rate)
+    if self.settings.average then average(self.settings.average, net, pair[1]) end
   end
   for _, group in ipairs(self.groups) do
     if not used[group] then
@@ -94,12 +114,6 @@ function Optimizer:apply(net, grads)
         self.name, group.glob))
     end
   end
-end
-
---- State of the optimizer for a parameter: zeros at first, part of every checkpoint.
-local function state(net, parameter, suffix, shape, dtype)
-  return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape,
-    dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
 end
 
 -- ---- making one ---------------------------------------------------------------------------------
@@ -111,6 +125,9 @@ local clip_value = { "clip_value", "number", above = 0, unset = "no bound",
 
 local l1_decay = { "l1_decay", "number", min = 0, unset = "0",
   doc = "times the sign of w, added to the gradient" }
+local average_field = { "average", "number|choice", above = 0, below = 1, choices = { "mean" },
+  unset = "none", doc = [[keeps an average of each parameter's values after the updates: a number is
+    the decay of an exponential one (0.999), "mean" weighs all alike. t:averaged(f) uses them]] }
 
 --- The record of a group: the optimizer's settings, none of them required, for the parameters that
 -- a glob matches.
@@ -157,6 +174,7 @@ local function maker(name, spec, update)
   spec[#spec + 1] = l1_decay
   local who, of_group = "optim." .. name, group_record(name, spec)
   spec[#spec + 1], spec[#spec + 2], spec.items = clip, clip_value, "{ glob, lr =, .. }, .."
+  spec[#spec + 1] = average_field
   local own = record.declare(who, spec)
   return function(given)
     local settings = own:read(type(given) == "table" and given or { lr = given })
@@ -270,6 +288,66 @@ optim.Nadam = maker("Nadam", {
     local p = net:declare(w.name .. ".p", "state", {}, "f64", { op = "Constant", value = 1 },
       false)
     net:op("Nadam", { w, g, lr, m, v, t, p }, { w, m, v, t, p }, attrs_of(s, "Nadam"))
+  end)
+
+--- The norm of a blob, as a scalar of f32.
+local function norm(net, x)
+  return net:op("GradNorm", { x }, { net:fresh_name(x.name .. "_norm") }, {})
+end
+
+--- |w| / |step|, 1 where one of the two is 0: what layer-wise rates are multiplied by.
+local function trust(net, w_norm, step_norm)
+  local both = w_norm:gt(0):logical_and(step_norm:gt(0))
+  return net:Where { both, w_norm / net:Where { both, step_norm, step_norm + 1 }, w_norm * 0 + 1 }
+end
+
+--- x scaled by a scalar of f32.
+local function scaled_by(x, factor)
+  return x * (x.dtype == "f32" and factor or factor:to(x.dtype))
+end
+
+optim.Lamb = maker("Lamb", {
+  doc = [[Adam's step, scaled for each parameter so that it is as long as the parameter itself,
+    times the rate: for large batches (You et al., ICLR 2020).]],
+  example = "optim.Lamb { lr = 1e-3, weight_decay = 0.01 }",
+  { "lr", "number", 1e-3, min = 0, doc = "learning rate" },
+  { of = "Adam.beta1", below = 1 },
+  { of = "Adam.beta2", below = 1 },
+  { "eps", "number", 1e-6, above = 0, doc = "keeps the divisor above 0" },
+  { of = "Adam.weight_decay", doc = "times w, added to the step before it is scaled" },
+}, function(s, net, w, g, lr)
+    local m, v, t = state(net, w, "m"), state(net, w, "v"), state(net, w, "t", {}, "f32")
+    local m_new, v_new = m * s.beta1 + g * (1 - s.beta1), v * s.beta2 + g * g * (1 - s.beta2)
+    local t_new = t + 1
+    local function bias(beta) -- 1 / (1 - beta^t)
+      return beta == 0 and t_new * 0 + 1 or 1 / (1 - (t_new * math.log(beta)):exp())
+    end
+    local root = scaled_by(v_new, bias(s.beta2)):sqrt() + s.eps
+    local step = scaled_by(m_new, bias(s.beta1)) / root
+    if s.weight_decay ~= 0 then step = step + w * s.weight_decay end
+    local rate = lr * trust(net, norm(net, w), norm(net, step))
+    for _, pair in ipairs { { m_new, m }, { v_new, v }, { t_new, t } } do
+      net:op("Copy", { pair[1] }, { pair[2] }, {})
+    end
+    net:op("Sgd", { w, step, rate }, { w }, {})
+  end)
+
+optim.Lars = maker("Lars", {
+  doc = [[SGD with momentum whose gradient is scaled for each parameter by eta |w| / |gradient|: for
+    large batches (You et al., 2017).]],
+  example = "optim.Lars { lr = 1, weight_decay = 1e-4, { \"*.bias\", weight_decay = 0 } }",
+  { "lr", "number", required = true, min = 0, doc = "learning rate" },
+  { "eta", "number", 1e-3, above = 0, doc = "how long a step is, in lengths of the parameter" },
+  { of = "Sgd.momentum", below = 1, default = 0.9 },
+  { of = "Sgd.nesterov" },
+  { of = "Sgd.weight_decay" },
+}, function(s, net, w, g, lr)
+    if s.weight_decay ~= 0 then g = g + w * s.weight_decay end
+    local factor = trust(net, norm(net, w), norm(net, g)) * s.eta
+    local attrs, step = { momentum = s.momentum, nesterov = s.nesterov }, scaled_by(g, factor)
+    if s.momentum == 0 then return net:op("Sgd", { w, step, lr }, { w }, attrs) end
+    local m = state(net, w, "momentum")
+    net:op("Sgd", { w, step, lr, m }, { w, m }, attrs)
   end)
 
 optim.Lion = maker("Lion", {

@@ -1,16 +1,16 @@
---- Schedules: functions of (step from 1, base rate) that give the rate of the step. What they need
--- to know they are made with, so that a run that goes on has the rates of one that was never
--- stopped.
+--- Schedules: functions of (step from 1, base rate, records of the epochs so far) that give the
+-- rate of the step. What they need to know they are made with, or find in the records, which
+-- checkpoints have too: so that a run that goes on has the rates of one that was never stopped.
 -- @module neap.optim.schedules
 local record = require "neap.inner.record"
 local schedules = {}
 
---- Adds a schedule: optim.NAME { .. } by its record, and its rate as rate(o, step, lr).
+--- Adds a schedule: optim.NAME { .. } by its record, and its rate as rate(o, step, lr, records).
 local function schedule(name, spec, rate)
   local own = record.declare("optim." .. name, spec)
   schedules[name] = function(given)
     local o = own:read(given)
-    return record.note(function(step, lr) return rate(o, step, lr) end, o)
+    return record.note(function(step, lr, records) return rate(o, step, lr, records or {}) end, o)
   end
 end
 
@@ -141,9 +141,71 @@ schedule("warmup", {
   { "steps", "integer", min = 1, required = true, doc = "steps of the warm-up" },
   { "next", "function", unset = "the base rate",
     doc = "schedule that follows; its steps count from the end of the warm-up" },
-  example = "optim.warmup { 100, next = optim.step { 1000 } }" }, function(o, step, lr)
+  example = "optim.warmup { 100, next = optim.step { 1000 } }" }, function(o, step, lr, records)
     if step <= o.steps then return lr * step / o.steps end
-    return o.next and o.next(step - o.steps, lr) or lr
+    return o.next and o.next(step - o.steps, lr, records) or lr
+  end)
+
+schedule("sequence", {
+  doc = "One schedule after the other; the steps of each count from where it begins.",
+  positions = { "schedules" },
+  { "schedules", "table", required = true, says = "schedules, { optim.linear { 10 }, .. }",
+    doc = "the schedules, in their order" },
+  { "at", "shape", required = true, says = "steps such as { 100, 500 }",
+    doc = "the last steps of each but the last" },
+  example = "optim.sequence { { optim.linear { 100 }, optim.step { 1000 } }, at = { 100 } }",
+}, function(o, step, lr, records)
+    local before = 0
+    for k, f in ipairs(o.schedules) do
+      local last = o.at[k]
+      if last == nil or step <= last then return f(step - before, lr, records) end
+      before = last
+    end
+    return lr
+  end)
+
+--- What a plateau's schedule looks at of an epoch, nil where the epoch has nothing of it.
+local function judged(o, epoch)
+  local name = o.metric or "loss"
+  local value = epoch.valid and epoch.valid[name]
+  if value == nil then value = epoch[name] end
+  return value
+end
+
+local function is_better(o, value, best)
+  if o.mode == "max" then return value > best * (1 + (best < 0 and -1 or 1) * o.threshold) end
+  return value < best * (1 - (best < 0 and -1 or 1) * o.threshold)
+end
+
+schedule("plateau", {
+  doc = [[The base rate, multiplied by `factor` each time when a metric has not got better for more
+    than `patience` epochs, as torch's ReduceLROnPlateau. It is that of the validation where t:fit
+    has one, else that of training.]],
+  { "metric", "string", unset = '"loss"', doc = "what is looked at" },
+  { "mode", "choice", "min", choices = { "min", "max" }, doc = "which way is better" },
+  { "factor", "number", 0.1, above = 0, below = 1, doc = "what the rate is multiplied by" },
+  { "patience", "integer", 10, min = 0, doc = "epochs without progress that are let pass" },
+  { "threshold", "number", 1e-4, min = 0, doc = "progress, in parts of the best, that counts" },
+  { "cooldown", "integer", 0, min = 0, doc = "epochs after a change that are not counted" },
+  { "least", "number", 0, min = 0, doc = "rate that it doesn't go below" },
+  example = "optim.plateau { factor = 0.5, patience = 3 }" }, function(o, _, lr, records)
+    -- Read off all epochs anew: there is no state that a run which goes on could lack.
+    local best, bad, cooling, rate = nil, 0, 0, lr
+    for _, epoch in ipairs(records) do
+      local value = judged(o, epoch)
+      if value ~= nil then
+        if best == nil and value == value or best and is_better(o, value, best) then
+          best, bad = value, 0
+        else
+          bad = bad + 1
+        end
+        if cooling > 0 then cooling, bad = cooling - 1, 0 end
+        if bad > o.patience then
+          rate, bad, cooling = math.max(rate * o.factor, o.least), 0, o.cooldown
+        end
+      end
+    end
+    return rate
   end)
 
 return schedules

@@ -6,8 +6,8 @@
 -- Here a trainer is made and closed. The folder train has the rest: state (where a run stands, and
 -- calls that leave nothing behind when they fail), checks (of what is given), programs (nets, their
 -- programs and plans), step (a batch, micro-batches, accumulation), evaluate (loss, metrics,
--- predictions, history), checkpoint, and fit (epochs), find_lr, handle (what
--- users hold).
+-- predictions, history), checkpoint, fit (epochs), find_lr, average (of parameters), and handle
+-- (what users hold).
 --
 -- INVARIANT: options are checked before the model is touched: a trainer that is refused leaves it
 -- as it was.
@@ -28,6 +28,7 @@ require "neap.train.evaluate"
 require "neap.train.checkpoint"
 require "neap.train.fit"
 require "neap.train.find_lr"
+require "neap.train.average"
 
 local trainer_options = record.declare("neap.trainer", {
   doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step
@@ -66,8 +67,10 @@ local trainer_options = record.declare("neap.trainer", {
       they are combined over micro-batches and over batches as means weighted by rows]],
   },
   {
-    "schedule", "function", unset = "the optimizer's rate", says = "a function of (step, lr)",
-    doc = "the learning rate of a step, from 1, given the base rate",
+    "schedule", "function", unset = "the optimizer's rate",
+    says = "a function of (step, lr, records)",
+    doc = [[the learning rate of a step, from 1, given the base rate and the records of the epochs
+      so far, as t:history() has them]],
   },
   {
     "memory", "table", unset = "no limits", says = 'a table such as { budget = "64MiB" }',

@@ -45,7 +45,7 @@ end
 
 local function feed_rate(self)
   local lr = self.optimizer.lr
-  if self.schedule then lr = self.schedule(self.position.step + 1, lr) end
+  if self.schedule then lr = self.schedule(self.position.step + 1, lr, self.records) end
   check_rate(self, lr)
   self.rate:set(lr)
   self.last_lr = lr
