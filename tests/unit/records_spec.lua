@@ -64,6 +64,7 @@ local base = {
   ["neap.data.sequences"] = { ids = { { 1 }, { 1, 2, 3 }, { 4, 5 }, { 6 } } },
   ["neap.data.from"] = { n = 6, x = { 2 }, get = function(i, slot) slot.x:fill_(i) end },
   ["neap.init.constant"] = { value = 2 },
+  ["optim.sequence"] = { schedules = { optim.step { 3 }, optim.step { 5 } }, at = { 4 } },
   ["optim.warmup"] = { steps = 10 }, ["optim.cosine"] = { steps = 10, warmup = 1 },
   ["optim.cosine_restarts"] = { steps = 4 }, ["optim.exponential"] = { factor = 0.9 },
   ["optim.multistep"] = { at = { 3, 8 } }, ["optim.one_cycle"] = { steps = 10 },
@@ -428,6 +429,9 @@ local function make(r, given)
     local t <close> = neap.trainer { model = linear(), optimizer = optim.SGD { lr = 0.1 } }
     given.verbose = given.verbose or 0
     return t:fit(rows(), given)
+  end
+  if r.name == "neap.check.gradient" then
+    return neap.check.gradient(function(x) return x:tanh() end, { neap.ones(2) }, given)
   end
   if r.name == "neap.check.plan" then return neap.check.plan("mlp:2", given) end
   if r.name == "neap.fit_batch" then return (neap.fit_batch(model, given)) end

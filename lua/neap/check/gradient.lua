@@ -7,7 +7,6 @@ local core = require "neap.core"
 local op = require "neap.op"
 local record = require "neap.inner.record"
 local report = require "neap.report"
-local transform = require "neap.transform"
 local fail = core.fail
 
 local M = {}
@@ -95,7 +94,7 @@ local function of_function(f, inputs, o)
   core.seed(o.seed)
   for i, x in ipairs(inputs) do weights_of[i] = drawn(x, -1, 1, "f64") end
   -- One function is run in all places, by one seed, so that all draw the same.
-  local derived = transform.value_and_grad(g, { wrt = wrt })
+  local derived = require("neap.transform").value_and_grad(g, { wrt = wrt })
   derived(table.unpack(xs)) -- builds, and draws the weights
   core.seed(o.seed)
   local results = table.pack(derived(table.unpack(xs)))
