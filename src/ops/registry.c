@@ -348,8 +348,8 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
 
 unsigned neap_kernel_dtypes(const neap_kernel *kernel) {
   unsigned of_engine = neap_engine_at(kernel->engine)->dtypes | ~NEAP_FLOATS;
-  unsigned own = kernel->dtypes & of_engine;
-  return kernel->widens && (own & NEAP_BIT(F32)) != 0 ? own | NEAP_HALVES : own;
+  unsigned computed = kernel->dtypes & of_engine;
+  return kernel->widens && (computed & NEAP_BIT(F32)) != 0 ? computed | NEAP_HALVES : computed;
 }
 
 bool neap_kernel_computes(const neap_kernel *kernel, const neap_arg *arg, neap_dtype dtype) {

@@ -70,7 +70,7 @@ local base = {
   ["optim.multistep"] = { at = { 3, 8 } }, ["optim.one_cycle"] = { steps = 10 },
   ["optim.polynomial"] = { steps = 10 }, ["optim.linear"] = { steps = 10 },
   ["optim.inverse"] = { gamma = 0.1 }, ["optim.sigmoid"] = { middle = 5, gamma = -0.5 },
-  ["optim.step"] = { every = 2 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
+  ["optim.step"] = { every = 2 }, ["optim.Lars"] = { lr = 0.5 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
   ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
   ["ws:create_net"] = { name = "load" },
   ["net:Do"] = function()
@@ -272,6 +272,14 @@ local calls = {
   ["m:optimize"] = function(o)
     local _, said = nn.Linear { 4, 2, input = { 4 } }:optimize(o)
     return said
+  end,
+  ["neap.grad"] = function(o)
+    local function f(x, y) return (x * y * y):sum() end
+    return tostring((neap.grad(f, o)(neap.ones(2), 3 * neap.ones(2))))
+  end,
+  ["neap.value_and_grad"] = function(o)
+    local function f(x, y) return (x * y * y):sum() end
+    return tostring(select(2, neap.value_and_grad(f, o)(neap.ones(2), 3 * neap.ones(2))))
   end,
   ["neap.export"] = function(o)
     local is_net = o.workspace and o.workspace ~= io.stdout
@@ -501,6 +509,9 @@ local other = {
   ["neap.export.input"] = { 3, 4 }, ["neap.export.batch"] = 3,
   ["neap.import.outputs"] = { "sum" },
   ["neap.export.opset"] = 15, ["neap.export.outputs"] = { "linear1" },
+  ["optim.sequence.schedules"] = { optim.step { 3 }, optim.step { 3 } },
+  ["optim.sequence.at"] = { 6 },
+  ["neap.grad.wrt"] = 2, ["neap.value_and_grad.wrt"] = 2,
   ["neap.export.workspace"] = neap.workspace {}, ["neap.import.map"] = "r",
   ["neap.import.weights"] = "weights", ["neap.import.phase"] = "TRAIN",
   ["neap.import.stages"] = { "late" }, ["neap.import.level"] = 3, ["neap.import.without"] = "t",
@@ -609,6 +620,16 @@ local function text_of_curve(f)
   return table.concat(values, " ")
 end
 
+--- Rates behind 12 to 48 epochs, whose loss falls for four and then hardly moves.
+local function text_of_plateau(f)
+  local values, epochs = {}, {}
+  for i = 1, 48 do
+    epochs[i] = { loss = i < 5 and 1 / i or 0.25 - 1e-7 * i }
+    if i >= 12 then values[#values + 1] = ("%.9g"):format(f(i, 1, epochs)) end
+  end
+  return table.concat(values, " ")
+end
+
 local function text_of_set(set)
   local found = { tostring(set), set.batch, #set }
   for k = 1, 2 do
@@ -628,6 +649,7 @@ local function text_of(r, thing)
   if name:find "Loss$" then return text_of_loss(thing) end
   if name:find "^nn%." then return record_layers.text(thing) end
   if name:find "^optim%.%u" then return text_of_optimizer(thing) end
+  if name == "optim.plateau" then return text_of_plateau(thing) end
   if name:find "^optim%." then return text_of_curve(thing) end
   if (getmetatable(thing) or {}).__name == "neap.transform" then return tostring(thing) end
   if name:find "^neap%.data%." then return text_of_set(thing) end
