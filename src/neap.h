@@ -73,7 +73,8 @@
  * axes count from 0, in messages too (neap_count_from), and the steps of reports from 1. A net, a
  * workspace and its sessions belong to one thread at a time; that may be one of a parallel region,
  * in which Neap makes no threads for what is made there, or a child of fork. Nothing here prints
- * or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN, NEAP_CACHE and NEAP_POISON are all it reads of
+ * or exits; NEAP_NUM_THREADS, NEAP_ENGINE, NEAP_PLAN, NEAP_CACHE and NEAP_POISON are all it reads
+ * of
  * the environment, and for the place of the database NEAP_DB, XDG_DATA_HOME and HOME.
  */
 #ifndef NEAP_H
@@ -510,9 +511,11 @@ NEAP_API const char *neap_session_warning(const neap_session *session);
 /* neap_run_metric of the session's run. Nothing happens without a database. */
 NEAP_API neap_status neap_session_metric(neap_session *session, const char *name, int64_t at_step,
                                          double value, neap_error *error);
-/* Whether the last calls of each step are kept: `profile`, which a dynamic session has no use for. */
+/* Whether the last calls of each step are kept: `profile`, which a dynamic session has no use for.
+ * */
 NEAP_API bool neap_session_is_timed(const neap_session *session);
-/* The times of one step of the plan, from 0, over all runs; with `profile` the last calls too. False
+/* The times of one step of the plan, from 0, over all runs; with `profile` the last calls too.
+ * False
  * where there are none: of a dynamic session, whose plans change. */
 NEAP_API bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row);
 /* neap_run_end of a run of the session's own, and the rows of its ops. Nothing

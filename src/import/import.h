@@ -1,4 +1,5 @@
-/* import: files of other programs as plain data, read and written. ONNX: neap/onnx.h is what users call; the bytes
+/* import: files of other programs as plain data, read and written. ONNX: neap/onnx.h is what users
+ * call; the bytes
  * are parsed by protobuf-c from the schema that libonnx-dev has, and what a node means is said in
  * Lua (lua/neap/onnx). Caffe: neap/caffe.h; nets are texts (caffe_text.c), weights are parsed from
  * caffe.proto here (caffe_weights.c), and what a layer means is said in Lua (lua/neap/caffe).

@@ -1,4 +1,5 @@
-/* proto.c: files of protobuf messages, and a look at the wire format before it is unpacked. protobuf-c calls itself for each
+/* proto.c: files of protobuf messages, and a look at the wire format before it is unpacked.
+ * protobuf-c calls itself for each
  * message within a message, as deep as the bytes say, and merges an optional message that comes
  * twice: neither is for bytes that nobody has looked at.
  *

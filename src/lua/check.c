@@ -59,7 +59,8 @@ static void push_where(lua_State *L) {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/* "\n  alive where most is: blocks.1 3.0 MiB (net.lua:12), ..", the largest modules of a refusal, on
+/* "\n  alive where most is: blocks.1 3.0 MiB (net.lua:12), ..", the largest modules of a refusal,
+ * on
  * the stack; "" where there are none. */
 static void push_modules(lua_State *L, int index) {
   enum { MOST = 4 };

@@ -143,7 +143,8 @@ static int use_db(lua_State *L) {
   return 0;
 }
 
-/* used_db() -> the database that programs record in, opened if need be; nil: none. Not to be closed. */
+/* used_db() -> the database that programs record in, opened if need be; nil: none. Not to be
+ * closed. */
 static int used_db(lua_State *L) {
   if (neap_lua_store(L) == NULL) return 0;
   return lua_rawgetp(L, LUA_REGISTRYINDEX, &store_key) == LUA_TUSERDATA ? 1 : 0;

@@ -415,7 +415,8 @@ static int attributes(lua_State *L) {
   return 1;
 }
 
-/* net:_subnets(i) -> the nets of op i by the attribute's name: {net =, takes = names that it is given}; its
+/* net:_subnets(i) -> the nets of op i by the attribute's name: {net =, takes = names that it is
+ * given}; its
  * outputs are what it gives. */
 static int subnets(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;

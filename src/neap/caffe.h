@@ -1,5 +1,6 @@
 /* neap/caffe.h: what Caffe's files say, as plain data: a text of the protobuf text format (nets and
- * solvers, .prototxt), the blobs of a net's layers (.caffemodel), and a list of blobs (.binaryproto,
+ * solvers, .prototxt), the blobs of a net's layers (.caffemodel), and a list of blobs
+ * (.binaryproto,
  * means). What layers mean is not said here. Part of neap.h, which includes it.
  *
  *   neap_caffe_text *text = NULL;

@@ -507,11 +507,11 @@ static void run_dnnl_take(const neap_call *call) {
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, take_again, &j);
 }
 
-#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)                         \
-  {                                                                                      \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .widens = true, \
-    .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind,                \
-    .unbind = neap_dnnl_unbind, .run = (run_function)                                    \
+#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)          \
+  {                                                                       \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .widens = true,  \
+    .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind, \
+    .unbind = neap_dnnl_unbind, .run = (run_function)                     \
   }
 #define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(suffix, suffix, neap_dnnl_run)
 

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* `bytes` more of a module, whose line is that of its largest blob. `most` has what that has. False:
+/* `bytes` more of a module, whose line is that of its largest blob. `most` has what that has.
+ * False:
  * memory is refused. */
 typedef struct sums {
   neap_live_bytes *module;

@@ -70,7 +70,8 @@ local base = {
   ["optim.multistep"] = { at = { 3, 8 } }, ["optim.one_cycle"] = { steps = 10 },
   ["optim.polynomial"] = { steps = 10 }, ["optim.linear"] = { steps = 10 },
   ["optim.inverse"] = { gamma = 0.1 }, ["optim.sigmoid"] = { middle = 5, gamma = -0.5 },
-  ["optim.step"] = { every = 2 }, ["optim.Lars"] = { lr = 0.5 }, ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
+  ["optim.step"] = { every = 2 }, ["optim.Lars"] = { lr = 0.5 },
+  ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
   ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
   ["ws:create_net"] = { name = "load" },
   ["net:Do"] = function()

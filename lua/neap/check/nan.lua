@@ -98,7 +98,7 @@ end
 -- or an infinity of what the workspace holds now (for a trainer, of its last batch): fields op,
 -- type, line, output, nan, inf; its rows are the op's inputs, with their extremes. `found` is false
 -- where all numbers are finite.
--- @usage print(neap.check.nan(t))
+-- @usage ws:run(net, { x = x }); print(neap.check.nan(ws))
 function M.check(what)
   local nets, ws, fed = nets_of(what)
   if #nets == 0 then fail "neap.check.nan: no net has run in this workspace" end

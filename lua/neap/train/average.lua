@@ -27,7 +27,10 @@ end
 
 --- t:averaged(f, ..) -> f's results: calls f while the model's parameters have the averages that
 -- its optimizer keeps (optim.Adam { average = 0.999 }); afterwards they are as before.
--- @usage print(t:averaged(t.evaluate, t, test))   t:averaged(function() m:save "m.safetensors" end)
+-- @usage local t = neap.trainer { model = nn.Linear { 3, 2 }, loss = nn.MseLoss(),
+--   optimizer = optim.SGD { lr = 0.1, average = 0.9 } }
+-- t:step { x = x, y = neap.rand(2, 2) }
+-- print(t:averaged(t.predict, t, x))
 function Trainer:averaged(f, ...)
   if type(f) ~= "function" then
     fail(("trainer:averaged expects (function, ..), got a %s"):format(type(f)))

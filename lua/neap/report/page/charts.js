@@ -109,7 +109,8 @@ function drawRoofline(side) {
 const dashes = ['', '6 3'];
 const sideColour = (i) => css(i === 0 ? '--accent' : '--warn');
 
-/* One figure over the steps of a run, or of two in one picture. lines: [series of a side or null] */
+/* One figure over the steps of a run, or of two in one picture. lines: [series of a side or null]
+ * */
 function drawSeries(lines) {
   const holder = make('div'), some = lines.filter((s) => s), one = some[0];
   const text = one.unit === 'bytes' ? bytesText : one.unit === 'ns' ? timeText
@@ -160,7 +161,8 @@ function drawRuns(sides) {
   const charts = make('div', { class: 'sides' }, ...names.map((name) =>
     drawSeries(sides.map((side) => side.series.find((s) => s.name === name) || null))));
   if (sides.length < 2) return charts;
-  const [key] = keyOf(() => sides.map((side, i) => [(i === 0 ? 'before, plain: ' : 'after, dashed: ')
+  const [key] = keyOf(() => sides.map((side, i) =>
+    [(i === 0 ? 'before, plain: ' : 'after, dashed: ')
     + side.label, sideColour(i)]));
   return make('div', {}, key, charts);
 }
