@@ -91,6 +91,8 @@ QUIET(net_op_at, s->number[0] = neap_net_op_at(s->net, 1)->n_in)
 QUIET(net_n_blobs, s->number[0] = neap_net_n_blobs(s->net))
 QUIET(net_blob_at, s->number[0] = neap_net_blob_at(s->net, 1)->role)
 QUIET(net_find_blob, s->number[0] = neap_net_find_blob(s->net, "h")->role)
+QUIET(net_n_inits, s->number[0] = neap_net_n_inits(s->net))
+QUIET(net_init_at, s->number[0] = neap_net_init_at(s->net, 0) != NULL)
 QUIET(net_n_sub_inputs, s->number[0] = neap_net_n_sub_inputs(s->sub))
 QUIET(net_sub_input_at, s->number[0] = neap_net_sub_input_at(s->sub, 0) != NULL)
 QUIET(net_n_outputs, s->number[0] = neap_net_n_outputs(s->net))
@@ -155,6 +157,8 @@ static const entry nets_entries[] = {
   {"neap_net_n_blobs", NET, call_net_n_blobs, NULL, true},
   {"neap_net_blob_at", NET, call_net_blob_at, NULL, true},
   {"neap_net_find_blob", NET, call_net_find_blob, NULL, true},
+  {"neap_net_n_inits", NET, call_net_n_inits, NULL, true},
+  {"neap_net_init_at", NET, call_net_init_at, NULL, true},
   {"neap_net_n_sub_inputs", NET | SUB, call_net_n_sub_inputs, NULL, true},
   {"neap_net_sub_input_at", NET | SUB, call_net_sub_input_at, NULL, true},
   {"neap_net_n_outputs", NET, call_net_n_outputs, NULL, true},

@@ -153,6 +153,13 @@ static const entry plans_entries[] = {
   {"neap_options_set", 0, call_options_set, NULL, false},
   {"neap_options_json", 0, call_options_json, &with_keeps, false},
   {"neap_net_forecast", NET, call_net_forecast, &plain, false},
+  /* what a record's `grad` may call, which runs while a net with a gradient is planned */
+  {"neap_grad_emit", NET, call_net_forecast, &plain, false},
+  {"neap_grad_emit1", NET, call_net_forecast, &plain, false},
+  {"neap_grad_type", NET, call_net_forecast, &plain, false},
+  {"neap_grad_reduce_to", NET, call_net_forecast, &plain, false},
+  {"neap_grad_view", NET, call_net_forecast, &plain, false},
+  {"neap_grad_cast", NET, call_net_forecast, &plain, false},
   {"neap_net_forecast", NET, call_net_forecast, &in_dag, false},
   {"neap_net_forecast", NET, call_net_forecast, &by_name, false},
   {"neap_net_forecast", NET, call_net_forecast, &without_plan, false},

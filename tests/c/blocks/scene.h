@@ -254,7 +254,8 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
   if (parts & READER) {
     const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
-    CHECK_OK(neap_batch_reader_new(1, &field, 2, 3, DIM(2, 0, 1), false, &s->reader, &error));
+    const neap_batch_options by_two = {.n_batch = 2};
+    CHECK_OK(neap_batch_reader_new(1, &field, 3, DIM(2, 0, 1), &by_two, &s->reader, &error));
   }
   if (parts & TOTAL) CHECK_OK(neap_net_add_text(s->net, &error, "total = Sum(u)"));
   if (parts & SUB) {

@@ -3,6 +3,7 @@
 #define NEAP_TESTS_BLOCKS_TENSORS_H
 
 #include "blocks/call.h"
+#include "neap/record.h"
 
 QUIET(mapped_bytes, s->number[0] = (double)neap_mapped_bytes())
 QUIET(dtype_bytes, s->number[0] = (double)neap_dtype_bytes(NEAP_DTYPE_F16))
@@ -111,9 +112,87 @@ CALL(io_read_gz_bytes) {
   s->block = bytes.data;
   return status;
 }
-CALL(io_write_png) {
+static const neap_transform flips = {.name = "flip", .n_value = 1, .value = (const double[]){0.5}};
+QUIET(transform_shape, neap_shape row = NEAP_SHAPE(3, 4, 4);
+      s->number[0] = neap_transform_shape(1, &flips, &row, error) == NEAP_OK)
+CALL(io_write_picture) {
   (void)s;
-  return neap_io_write_png(saved_path, 2, 2, 1, (const uint8_t *)"abcd", error);
+  return neap_io_write_picture(saved_path, 2, 2, 1, (const uint8_t *)"abcd", 90, error);
+}
+/* The first call is one where nothing is refused: it makes the file. */
+CALL(io_decode_picture) {
+  static uint8_t bytes[1024];
+  static size_t n;
+  if (n == 0) {
+    NEAP_TRY(call_io_write_picture(s, error));
+    FILE *file = fopen(saved_path, "rb");
+    if (file != NULL) n = fread(bytes, 1, sizeof bytes, file), fclose(file);
+  }
+  return neap_io_decode_picture(saved_path, bytes, n, 3, &s->out_t, error);
+}
+CALL(io_read_csv) {
+  static bool made;
+  FILE *file = made ? NULL : fopen(saved_path, "wb");
+  if (file != NULL) made = fputs("a,\"b,c\"\n1,2\n", file) >= 0, fclose(file);
+  neap_io_cells cells = {0};
+  neap_status status = neap_io_read_csv(saved_path, ',', &cells, error);
+  s->number[0] = (double)cells.n_cell;
+  neap_io_cells_fini(&cells);
+  return status;
+}
+QUIET(io_cells_fini, neap_io_cells_fini(&(neap_io_cells){0}))
+CALL(io_read_folder) {
+  neap_io_bytes names = {0};
+  neap_status status = neap_io_read_folder("src/neap", &names, error);
+  s->number[0] = (double)names.n;
+  s->block = names.data;
+  return status;
+}
+
+/* The list of ops is the process's, and old ones stay for whoever reads them: here it is left as
+ * it is; tests/unit/user_op_spec adds ops. */
+CALL(op_add) {
+  neap_op own = *neap_op_find("Relu");
+  own.name = "no name";
+  neap_status status = neap_op_add(&own, "blocks", error);
+  s->number[0] = status == NEAP_NAME;
+  return status == NEAP_NAME ? NEAP_OK : status;
+}
+QUIET(op_remove, neap_op_remove(neap_op_find("Relu")); s->number[0] = neap_op_find("Relu") != NULL)
+QUIET(op_origin, s->number[0] = neap_op_origin(neap_op_find("Relu")) == NULL)
+/* A plugin that there is tests/unit/user_op_spec loads. */
+/* Numbers that no table has, which a gather faults on. */
+CALL(call_fault) {
+  int64_t ids[] = {0, 9};
+  neap_tensor in[2] = {{0}, s->t};
+  neap_shape two = NEAP_SHAPE(2);
+  NEAP_TRY(neap_tensor_borrow(&in[0], NEAP_DTYPE_I64, &two, ids, NULL, NULL, error));
+  neap_status status = neap_run_op("Embedding", 2, in, NULL, 1, &s->out_t, error);
+  neap_tensor_fini(&in[0]);
+  s->number[0] = status == NEAP_DATA;
+  return status == NEAP_DATA ? NEAP_OK : status;
+}
+CALL(load_ops) {
+  (void)s;
+  const neap_op *const *ops = NULL;
+  neap_status status = neap_load_ops("/nowhere/plugin.so", &ops, error);
+  return status == NEAP_IO ? NEAP_OK : status;
+}
+/* What infer of an op may call, on the types of a Relu. */
+CALL(infer_helpers) {
+  neap_type in = {NEAP_DTYPE_F32, NEAP_SHAPE(2, 3)}, out = {0};
+  const neap_attr_value axis = {.i = 1};
+  neap_infer c = {
+    .op = neap_op_find("Relu"), .n_in = 1, .n_out = 1, .in = &in, .out = &out, .attrs = &axis};
+  NEAP_TRY(neap_infer_admits(&c, error));
+  NEAP_TRY(neap_infer_same_dtype(&c, 0, error));
+  NEAP_TRY(neap_infer_rank(&c, 0, 1, 3, error));
+  NEAP_TRY(neap_infer_expect(&c, 0, &in, error));
+  NEAP_TRY(neap_infer_like(&c, error));
+  int found = 0;
+  NEAP_TRY(neap_infer_axis(&c, 0, 2, &found, error));
+  s->number[0] = neap_infer_fail(&c, NEAP_SHAPE, 0, NULL, "no shape");
+  return NEAP_OK;
 }
 CALL(io_write_text) {
   (void)s;
@@ -122,12 +201,13 @@ CALL(io_write_text) {
 CALL(batch_reader_new) {
   neap_batch_reader *reader = NULL;
   const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
-  neap_status status = neap_batch_reader_new(1, &field, 2, 3, DIM(2, 0, 1), false, &reader, error);
+  const neap_batch_options options = {.n_batch = 2, .n_thread = 2, .n_transform = 0};
+  neap_status status = neap_batch_reader_new(1, &field, 3, DIM(2, 0, 1), &options, &reader, error);
   s->number[0] = reader != NULL;
   neap_batch_reader_free(reader);
   return status;
 }
-QUIET(batch_reader_next, s->number[0] = (double)neap_batch_reader_next(s->reader, &s->out_t))
+QUIET(batch_reader_next, s->number[0] = (double)neap_batch_reader_next(s->reader, &s->out_t, error))
 QUIET(batch_reader_free, neap_batch_reader_free(s->reader); s->reader = NULL)
 CALL(text_save) {
   (void)s;
@@ -190,7 +270,24 @@ static const entry tensors_entries[] = {
   {"neap_io_read_idx", 0, call_io_read_idx, NULL, false},
   {"neap_io_read_text", 0, call_io_read_text, NULL, false},
   {"neap_io_read_gz_bytes", 0, call_io_read_gz_bytes, NULL, false},
-  {"neap_io_write_png", 0, call_io_write_png, NULL, false},
+  {"neap_io_write_picture", 0, call_io_write_picture, NULL, false},
+  {"neap_io_decode_picture", 0, call_io_decode_picture, NULL, false},
+  {"neap_io_read_csv", 0, call_io_read_csv, NULL, false},
+  {"neap_io_cells_fini", 0, call_io_cells_fini, NULL, true},
+  {"neap_io_read_folder", 0, call_io_read_folder, NULL, false},
+  {"neap_transform_shape", 0, call_transform_shape, NULL, true},
+  {"neap_op_add", 0, call_op_add, NULL, false},
+  {"neap_op_remove", 0, call_op_remove, NULL, true},
+  {"neap_op_origin", 0, call_op_origin, NULL, true},
+  {"neap_call_fault", TENSOR, call_call_fault, NULL, false},
+  {"neap_load_ops", 0, call_load_ops, NULL, false},
+  {"neap_infer_admits", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_same_dtype", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_rank", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_expect", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_axis", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_like", 0, call_infer_helpers, NULL, true},
+  {"neap_infer_fail", 0, call_infer_helpers, NULL, true},
   {"neap_io_write_text", 0, call_io_write_text, NULL, false},
   {"neap_batch_reader_new", TENSOR, call_batch_reader_new, NULL, false},
   {"neap_batch_reader_next", TENSOR | READER, call_batch_reader_next, NULL, true},
