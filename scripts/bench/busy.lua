@@ -105,12 +105,14 @@ local options = {
     return round_s and round_s > 0
   end,
 }
+local expected = { ["--rounds"] = "an integer above 0", ["--seconds"] = "a number above 0" }
 local i = 1
 while arg[i] do
   local set = options[arg[i]]
   if set then
     if not set(arg[i + 1]) then
-      error(("busy: %s expects a value, got %s"):format(arg[i], tostring(arg[i + 1])), 0)
+      error(("busy: %s expects %s, got %s"):format(arg[i],
+        expected[arg[i]] or "a path", arg[i + 1] or "nothing"), 0)
     end
     i = i + 1
   elseif arg[i]:find "^-" then
