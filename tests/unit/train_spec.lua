@@ -60,8 +60,8 @@ describe("fit", function()
     raises('nan expects "stop", "skip" or "off", got "maybe"', neap.trainer, {
       model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, nan = "maybe",
     })
-    raises('unknown field "dtype"', neap.trainer, {
-      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, dtype = "bf16",
+    raises('unknown field "precision"', neap.trainer, {
+      model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, precision = "bf16",
     })
     raises('micro expects an integer of at least 1 or "fit", got 0', neap.trainer, {
       model = nn.Linear { 1, 1 }, optimizer = optim.SGD { lr = 1 }, micro = 0,

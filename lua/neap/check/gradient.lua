@@ -90,6 +90,10 @@ local function of_function(f, inputs, o)
     if is_float(x) then wrt[#wrt + 1] = i end
   end
   if #wrt == 0 then fail "neap.check.gradient: no input is a floating-point tensor" end
+  -- What fails, or gives nothing to differentiate, does so before draws are seeded.
+  local given, has_float = table.pack(f(table.unpack(xs))), false
+  for k = 1, given.n do has_float = has_float or op.is_tensor(given[k]) and is_float(given[k]) end
+  if not has_float then fail "neap.check.gradient: the function gives no floating-point tensor" end
   local g, weights_of = weighed(f), {}
   core.seed(o.seed)
   for i, x in ipairs(inputs) do weights_of[i] = drawn(x, -1, 1, "f64") end

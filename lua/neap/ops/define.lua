@@ -338,7 +338,7 @@ function M.op(given)
     run = o.run, infer = o.infer, grad = o.grad, run_grad = o.run_grad, cost = o.cost,
     summary = o.summary or "An op of " .. where .. ".", math = o.math
       or ("%s = %s(%s)"):format(names(o.outputs), name, names(o.inputs)),
-    example = o.example or ("neap.%s(..)"):format(op.snake(name)), source = o.source or where,
+    example = o.example or ("neap.%s(x)"):format(op.snake(name)), source = o.source or where,
     cases = o.cases }
   if o.of then
     local spec = table.move(r.fields, 1, #r.fields, 2, r)
