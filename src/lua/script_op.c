@@ -382,8 +382,9 @@ static bool flag_of(lua_State *L, const char *key) {
   return is_set;
 }
 
-/* The item of a list, a table, stays on top; false: the list has ended. */
+/* The item of a list, a table, stays on top; false: the list has ended, or is none. */
 static bool next_item(lua_State *L, int list, int i) {
+  if (!lua_istable(L, list)) return false;
   if (lua_rawgeti(L, list, i + 1) == LUA_TTABLE) return true;
   lua_pop(L, 1);
   return false;
@@ -400,7 +401,7 @@ static void take_args(lua_State *L, const char *key, neap_arg *args, int most) {
     if (flag_of(L, "variadic")) args[i].flags |= NEAP_ARG_VARIADIC;
     neap_lua_field(L, -1, "dtypes");
     int dtypes = lua_gettop(L);
-    for (int d = 0; lua_rawgeti(L, dtypes, d + 1) == LUA_TSTRING; d++) {
+    for (int d = 0; lua_istable(L, dtypes) && lua_rawgeti(L, dtypes, d + 1) == LUA_TSTRING; d++) {
       args[i].dtypes |= 1u << neap_lua_dtype(L, -1, NEAP_DTYPE_NONE);
       lua_pop(L, 1);
     }
@@ -435,9 +436,13 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
     case NEAP_ATTR_DTYPE: value.i = neap_lua_dtype(L, -1, NEAP_DTYPE_NONE); break;
     case NEAP_ATTR_ENUM: {
       const char *word = lua_tostring(L, -1), *at = attr->choices;
-      for (; word != NULL; value.i++, at += strcspn(at, "|") + 1)
-        if (strncmp(at, word, strlen(word)) == 0 && strcspn(at, "|") == strlen(word)) break;
-      break;
+      while (word != NULL && at != NULL) {
+        size_t n = strcspn(at, "|");
+        if (n == strlen(word) && strncmp(at, word, n) == 0) return value;
+        value.i++;
+        at = at[n] == '|' ? at + n + 1 : NULL;
+      }
+      neap_lua_fail(L, NEAP_ARGUMENT, "an attribute's default is one of its choices");
     }
     case NEAP_ATTR_AXIS:
       value.i = lua_tointeger(L, -1);
@@ -446,7 +451,7 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: {
       int64_t list[64];
-      int n = NEAP_MIN(neap_lua_length(L, -1), 64);
+      int n = lua_istable(L, -1) ? NEAP_MIN(neap_lua_length(L, -1), 64) : 0;
       for (int i = 0; i < n; i++) {
         lua_rawgeti(L, -1, i + 1);
         list[i] = lua_tointeger(L, -1);

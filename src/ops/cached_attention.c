@@ -89,6 +89,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(
       c, NEAP_SHAPE, VALUES, error, "keys %s and values %s are caches of different lengths",
       neap_shape_text(&c->in[KEYS].shape, text[0]), neap_shape_text(&c->in[VALUES].shape, text[1]));
+  if (a.n_key == 0)
+    return neap_infer_fail(c, NEAP_SHAPE, KEYS, error, "a cache has at least one row, got %s",
+                           neap_shape_text(&c->in[KEYS].shape, text[0]));
   NEAP_TRY(neap_infer_rank(c, POSITION, 1, 1, error));
   if (position->dim[0] != a.n_batch)
     return neap_infer_fail(c, NEAP_SHAPE, POSITION, error,
@@ -221,7 +224,8 @@ const neap_op neap_op_CachedAttention = {
   .cost = cost,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .special = "one score of +infinity makes its query NaN",
+  .empty = NEAP_EMPTY_FILLED,
+  .special = "one score of +infinity makes its query NaN; without new rows the cache stays",
   .no_grad = true,
   .kernels =
     (const neap_kernel[]){
@@ -238,4 +242,7 @@ const neap_op neap_op_CachedAttention = {
     "keys={1,300,4}, values={1,300,6}, position={{1}, dtype=\"i64\", low=0, high=299}, heads=4, "
     "scale=0.3, grad=false}, {q={2,0,4}, k={2,0,4}, v={2,0,4}, keys={2,3,4}, values={2,3,4}, "
     "position={{2}, dtype=\"i64\", low=0, high=3}, grad=false} }",
+  .long_cases =
+    "{ {q={1,1,4}, k={1,1,4}, v={1,1,4}, keys={1,262144,4}, values={1,262144,4}, position={{1}, "
+    "dtype=\"i64\", low=262143, high=262143}} }",
 };

@@ -125,10 +125,10 @@ NEAP_MULTIVERSION static void OF(back_row)(const T *y, const T *dy, T *dx, int64
  * sum: -dy (exp(y) - 1) - exp(y) rest. */
 NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *dx, int64_t n_class,
                                                    int64_t inner, int64_t columns) {
-  T rest[BLOCK], own[BLOCK] = {0}, log_top[BLOCK] = {0}, less[BLOCK];
-  double total[BLOCK] = {0};
+  T rest[BLOCK], own[BLOCK], log_top[BLOCK] = {0}, less[BLOCK];
+  double total[BLOCK] = {0}, total_own[BLOCK] = {0};
   NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
-    for (int64_t j = 0; j < columns; j++) rest[j] = 0;
+    for (int64_t j = 0; j < columns; j++) rest[j] = own[j] = 0;
     for (int64_t c = from; c < to; c++)
       for (int64_t j = 0; j < columns; j++) {
         T p = y[c * inner + j], g = dy[c * inner + j];
@@ -138,10 +138,16 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
         own[j] += is_top ? g : 0;
         log_top[j] += is_top ? p : 0;
       }
-    for (int64_t j = 0; j < columns; j++) total[j] += (double)rest[j];
+    for (int64_t j = 0; j < columns; j++) {
+      total[j] += (double)rest[j];
+      total_own[j] += (double)own[j];
+    }
   }
   /* exp(y) - 1 of the class above one half is small where y is near 0: expm1 has its digits. */
-  for (int64_t j = 0; j < columns; j++) rest[j] = (T)total[j];
+  for (int64_t j = 0; j < columns; j++) {
+    rest[j] = (T)total[j];
+    own[j] = (T)total_own[j];
+  }
   for (int64_t j = 0; j < columns; j++) less[j] = (T)expm1((double)log_top[j]);
   for (int64_t c = 0; c < n_class; c++)
     for (int64_t j = 0; j < columns; j++) {
@@ -153,10 +159,10 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
 
 NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, int64_t n) {
   /* As log_back_columns, for one dense row. */
-  T rest, own = 0, log_top = 0;
-  double total = 0;
+  T rest, own, log_top = 0;
+  double total = 0, total_own = 0;
   NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
-    rest = 0;
+    rest = own = 0;
 #pragma omp simd reduction(+ : rest, own, log_top)
     for (int64_t i = from; i < to; i++) {
       bool is_top = y[i] > LOG_HALF;
@@ -165,9 +171,10 @@ NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, i
       log_top += is_top ? y[i] : 0;
     }
     total += (double)rest;
+    total_own += (double)own;
   }
   rest = (T)total;
-  T less = (T)expm1((double)log_top), sum = rest + own;
+  T less = (T)expm1((double)log_top), sum = (T)(total + total_own);
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     T e = neap_exp(y[i]), top = -dy[i] * less - e * rest, other = dy[i] - e * sum;

@@ -426,7 +426,7 @@ describe("eviction under a hard limit", function()
       end]]
     file:flush()
     local lines = {}
-    local command = ("NEAP_DB=%s %s run %s"):format(path, support.program, script)
+    local command = ("NEAP_CACHE=all NEAP_DB=%s %s run %s"):format(path, support.program, script)
     for line in support.shell(command):gmatch "[^\n]+" do lines[#lines + 1] = line end
     os.remove(path)
     os.remove(script)

@@ -217,7 +217,7 @@ describe("recomputation", function()
     file:flush()
     local lines = {}
     for line in support.shell(
-      ("NEAP_DB=%s %s run %s"):format(path, support.program, script)):gmatch "[^\n]+" do
+      ("NEAP_CACHE=all NEAP_DB=%s %s run %s"):format(path, support.program, script)):gmatch "[^\n]+" do
       lines[#lines + 1] = line
     end
     local db <close> = assert(neap.db(path))

@@ -270,7 +270,7 @@ end
 
 local n_in_place, n_difference, compared = 0, 0, {}
 
-for _, name in ipairs(core.op_names()) do
+for _, name in ipairs(cases.own_names()) do
   local record = op.records[name]
   local list = cases_of(record)
   if #list > 0 then

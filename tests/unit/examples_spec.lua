@@ -57,6 +57,11 @@ describe("example", function()
   it("budget", function()
     runs("budget", "no budget .*the same bits:%s+true\n.*the same bits:%s+true\n.*least arena for")
   end)
+  it("finetune needs a model", function() -- tests/import/onnx_shared_spec trains by its words
+    local text = support.shell(("NEAP_DB=off %s run scripts/examples/finetune.lua 2>&1"):format(
+      program))
+    assert.is_truthy(text:find "MODEL.onnx", text)
+  end)
   it("vae", function() runs("vae", "reconstruction 0%.%d+ at first, 0%.0%d+ at last") end)
   it("gan", function()
     runs("gan", "generated around %(1%.[2-8]%d, %-?0%.%d+%).*\ngradients: 384 B .* 320 B")

@@ -139,6 +139,15 @@ function M.enforced_of(record)
   return input_of
 end
 
+--- Names of Neap's own ops: those of scripts say in which line they are.
+function M.own_names()
+  local names = {}
+  for _, name in ipairs(core.op_names()) do
+    if not (op.records[name].source or ""):find ":%d+$" then names[#names + 1] = name end
+  end
+  return names
+end
+
 --- Names of the outputs of an op that writes over some of its inputs: theirs, and of its own what
 -- writes over none. Nil for other ops.
 -- @param ins blobs by position
