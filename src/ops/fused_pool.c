@@ -16,6 +16,7 @@
  * lists inputs and outputs only, tells everything that bind needs. `algorithm` is the
  * convolution's, and above it the images of a chunk.
  */
+#include "ops/tile.h"
 #include "ops/window.h"
 
 #include <string.h>
@@ -245,9 +246,12 @@ static int64_t best_chunk(const neap_choose *choose, int64_t batch) {
                      .in = one,
                      .out = &between};
   if (conv.op->infer(&conv, &error) != NEAP_OK) return 1;
-  const neap_type *w = &choose->in[NEAP_FUSED_W];
+  /* A half may be widened, and its twin is what a chunk is measured by. */
+  neap_type w = choose->in[NEAP_FUSED_W];
+  between.dtype = neap_compute_dtype(between.dtype);
+  w.dtype = neap_compute_dtype(w.dtype);
   int64_t n = neap_fused_chunk(batch, neap_layout_bytes(&between, &(neap_layout){0}),
-                               neap_layout_bytes(w, &(neap_layout){0}));
+                               neap_layout_bytes(&w, &(neap_layout){0}));
   /* Its product goes image by image, each on a thread of its own. */
   if (choose->choice->engine == NEAP_ENGINE_BLAS) n = NEAP_MAX(n, choose->choice->n_thread);
   return NEAP_MAX(1, NEAP_MIN(NEAP_MIN(n, batch), MOST_CHUNK));

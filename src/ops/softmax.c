@@ -197,6 +197,6 @@ const neap_op neap_op_LogSoftmaxGrad = {
   .kernels = NEAP_REF_CHOOSE(choose, run_log_softmax, NEAP_FLOATS),
   .cases = "{ {y={3,4,5}, dy={3,4,5}}, {y={3,4,5}, dy={3,4,5}, axis=1} }",
   .long_cases =
-    "{ {y={{1,262144}, low=-13, high=-12}, dy={1,262144}, tol=5e-5}, {y={{262144,4}, low=-13, high=-12}, "
+    "{ {y={{1,262144}, low=-13, high=-12}, dy={1,262144}}, {y={{262144,4}, low=-13, high=-12}, "
     "dy={262144,4}, axis=1} }",
 };

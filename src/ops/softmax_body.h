@@ -159,22 +159,16 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
 
 NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, int64_t n) {
   /* As log_back_columns, for one dense row. */
-  T rest, own, log_top = 0;
-  double total = 0, total_own = 0;
-  NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
-    rest = own = 0;
-#pragma omp simd reduction(+ : rest, own, log_top)
-    for (int64_t i = from; i < to; i++) {
-      bool is_top = y[i] > LOG_HALF;
-      rest += is_top ? 0 : dy[i];
-      own += is_top ? dy[i] : 0;
-      log_top += is_top ? y[i] : 0;
-    }
-    total += (double)rest;
-    total_own += (double)own;
+  double all = 0, own = 0, log_top = 0;
+  /* In double: a compiler that adds one after the other, as for some processors, rounds as often. */
+#pragma omp simd reduction(+ : all, own, log_top)
+  for (int64_t i = 0; i < n; i++) {
+    bool is_top = y[i] > LOG_HALF;
+    all += is_top ? 0 : (double)dy[i];
+    own += is_top ? (double)dy[i] : 0;
+    log_top += is_top ? (double)y[i] : 0;
   }
-  rest = (T)total;
-  T less = (T)expm1((double)log_top), sum = (T)(total + total_own);
+  T rest = (T)all, less = (T)expm1(log_top), sum = (T)(all + own);
 #pragma omp simd
   for (int64_t i = 0; i < n; i++) {
     T e = neap_exp(y[i]), top = -dy[i] * less - e * rest, other = dy[i] - e * sum;
