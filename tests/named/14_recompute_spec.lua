@@ -216,10 +216,8 @@ describe("recomputation", function()
       end]]
     file:flush()
     local lines = {}
-    for line in support.shell(
-      ("NEAP_CACHE=all NEAP_DB=%s %s run %s"):format(path, support.program, script)):gmatch "[^\n]+" do
-      lines[#lines + 1] = line
-    end
+    local command = ("NEAP_CACHE=all NEAP_DB=%s %s run %s"):format(path, support.program, script)
+    for line in support.shell(command):gmatch "[^\n]+" do lines[#lines + 1] = line end
     local db <close> = assert(neap.db(path))
     local rows = assert(
       db:sql"SELECT count(*) AS n, min(reason) AS reason FROM plan_op WHERE recomputes IS NOT NULL")

@@ -1,6 +1,5 @@
 --- A gradient has a gradient: of every differentiable op, in f64 against differences of the first.
 local neap = require "neap"
-local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "neap.check.cases"
 local differences = require "neap.check.differences"
