@@ -7,7 +7,7 @@ local nn, optim = neap.nn, neap.optim
 
 local path, out, quick = ...
 if out == "--quick" then out, quick = nil, out end
-assert(path, "say which file: neap run scripts/examples/finetune.lua mnist-8.onnx")
+assert(path, "usage: neap run scripts/examples/finetune.lua MODEL.onnx [OUT.onnx] [--quick]")
 
 --- CIFAR's pictures as one grey plane, the middle 28 x 28 of it.
 local function grey(split, limit)

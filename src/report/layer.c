@@ -3,8 +3,8 @@
  * of the gradients of what it makes, the update of its parameters.
  *
  * INVARIANT: an owner owns itself. The ways to it go from made ops to those that they were made
- * for, and so have no cycle: a recomputation leads to an earlier node, a Reorder to a node that is
- * none, a backward to its forward.
+ * for: a recomputation leads to an earlier node, a Reorder to a node that is none, a backward to its
+ * forward. Gradients are found by the names of what they are of, and are followed on.
  */
 #include "report/report_int.h"
 
@@ -71,6 +71,24 @@ static bool list_names(const neap_graph *graph, neap_map *values) {
   return true;
 }
 
+/* The op that the node was made for, found from op to op: a sum of a parameter's gradients leads to
+ * the parameter's update, and that to the layer which reads it. Where the ways lead in a circle a
+ * node is its own. */
+static int find_owner(const neap_graph *graph, int n, const int *reader, const neap_map *values) {
+  int owner = made_for(graph, n);
+  for (int steps = 0; steps <= graph->n_node; steps++) {
+    const neap_node *node = &graph->node[owner];
+    int other = -1;
+    if (node->phase == NEAP_PHASE_UPDATE) other = parameter_reader(graph, node, reader);
+    if (node->phase == NEAP_PHASE_BACKWARD) other = of_gradient(graph, node, reader, values);
+    if (other < 0) return owner;
+    int next = made_for(graph, other);
+    if (next == owner) return owner;
+    owner = next;
+  }
+  return n;
+}
+
 static void check_owners(const neap_graph *graph, const int *owner) {
   for (int n = 0; n < graph->n_node; n++)
     NEAP_ASSERT(owner[owner[n]] == owner[n], "the owner of node %d, %d, owns itself, not is %d's",
@@ -84,15 +102,7 @@ int *report_owners(const neap_graph *graph) {
   const bool good = owner != NULL && reader != NULL && list_names(graph, &values);
   if (good) find_readers(graph, reader);
 
-  for (int n = 0; good && n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
-    int other = -1;
-    owner[n] = made_for(graph, n);
-    if (owner[n] != n) continue;
-    if (node->phase == NEAP_PHASE_UPDATE) other = parameter_reader(graph, node, reader);
-    if (node->phase == NEAP_PHASE_BACKWARD) other = of_gradient(graph, node, reader, &values);
-    if (other >= 0) owner[n] = made_for(graph, other);
-  }
+  for (int n = 0; good && n < graph->n_node; n++) owner[n] = find_owner(graph, n, reader, &values);
   if (NEAP_DEBUG && good) check_owners(graph, owner);
 
   neap_map_fini(&values);

@@ -60,7 +60,7 @@ describe("example", function()
   it("finetune needs a model", function() -- tests/import/onnx_shared_spec trains by its words
     local text = support.shell(("NEAP_DB=off %s run scripts/examples/finetune.lua 2>&1"):format(
       program))
-    assert.is_truthy(text:find "MODEL.onnx", text)
+    assert.is_truthy(text:find("MODEL.onnx", 1, true), text)
   end)
   it("vae", function() runs("vae", "reconstruction 0%.%d+ at first, 0%.0%d+ at last") end)
   it("gan", function()
