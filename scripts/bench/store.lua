@@ -47,7 +47,19 @@ print(("%d plans and %d runs in %.0f s, %.1f MB"):format(
   db:sql("select count(*) as n from plan")[1].n, db:sql("select count(*) as n from run")[1].n,
   core.clock() - start, size() / 1e6))
 
---- ms of the second asking, and the number of rows.
+-- What asks for a training, for times by op or for a refusal finds one of lenet.
+local function train_lenet(memory, n_step)
+  local t <close> = neap.trainer {
+    model = neap.zoo.lenet(), loss = neap.nn.CrossEntropyLoss(), memory = memory,
+    optimizer = neap.optim.SGD { lr = 0.01 },
+  }
+  local fields = { x = neap.zeros(8, 1, 28, 28), y = neap.zeros { 8, dtype = "i64" } }
+  for _ = 1, n_step do t:step(fields) end
+end
+train_lenet(nil, 30)
+assert(not pcall(train_lenet, { budget = "8KiB" }, 1), "8 KiB are refused")
+
+--- ms of the second asking, and the number of rows; what refuses to answer is counted as no row.
 local function time(ask)
   ask()
   local from = core.clock()
