@@ -101,21 +101,32 @@ describe("a refusal", function()
       local model = nn.Sequential { name = "huge", input = { 65536 }, nn.Lambda(wide), nn.Tanh(),
         nn.Linear { 524288, 2 } }
       local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 } }
-      local batch = { x = neap.zeros(64, 65536), y = neap.zeros(64):to "i64" }
-      -- room for what is small, and not for an arena of 128 MiB and more
+      local batch = { x = neap.zeros(256, 65536), y = neap.zeros(256):to "i64" }
+      -- room for what is small, and not for an arena of 512 MiB and more
       local vm = io.open "/proc/self/statm":read "n" * 4096
-      os.execute(("prlimit --pid $PPID --as=%d"):format(vm + 100 * 2^20 // 1))
-      t:step(batch)
+      os.execute(("prlimit --pid $PPID --as=%d"):format(vm + 256 * 2^20 // 1))
+      local ok, err = pcall(t.step, t, batch)
+      assert(not ok)
+      if err.batch then
+        t:step { x = neap.zeros(err.batch, 65536), y = neap.zeros(err.batch):to "i64" }
+        print("fits", err.batch)
+      end
+      error(err, 0)
     ]])
     local text, code = support.shell(("NEAP_DB=%s %s run %s 2>&1"):format(path, support.program,
       script))
     os.remove(script)
     assert.are.equal(1, code, text)
     assert.is_truthy(text:find("was refused", 1, true), text)
-    local rows = assert(db:sql [[select status, error ->> 'request_bytes' as request,
-      json_array_length(error -> 'modules') as n_module from run where net = 'huge']])
-    if #rows == 0 then return end -- refused before there was a plan
-    assert.are.equal("refused", rows[1].status)
-    assert.is_true(rows[1].request > 1000000)
+    -- the batch that is said to fit was trained with, below the limit
+    local fits = tonumber(text:match "fits\t(%d+)")
+    assert.is_true(fits ~= nil and fits > 0 and fits < 256, text)
+    assert.is_truthy(text:find(("a batch of %d fits"):format(fits), 1, true), text)
+    local row = assert(db:sql [[select status, error ->> 'request_bytes' as request,
+      json_array_length(error -> 'modules') as n_module, error ->> 'hint' as hint
+      from run where net = 'huge' and status = 'refused']])[1]
+    assert.is_true(row.request >= 256 * 524288 * 4 and row.request < 257 * 524288 * 4)
+    assert.is_true(row.n_module > 0)
+    assert.is_truthy(row.hint:find(("a batch of %d fits"):format(fits), 1, true), row.hint)
   end)
 end)

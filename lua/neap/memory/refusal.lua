@@ -1,7 +1,7 @@
 --- What a refused limit could still do: `err.batch`, the largest batch that keeps it.
 --
--- An error of code "budget" has the figures of the refusal in its fields (src/lua/check.c). The
--- batch takes several plans to find, so it is looked for when it is asked for, once: of the net and
+-- An error of code "budget" has the figures of the refusal in its fields (src/lua/check.c); where
+-- the system had less memory than was asked of it, what it has is the limit. The batch takes several plans to find, so it is looked for when it is asked for, once: of the net and
 -- the options as they were when they were refused.
 -- @module neap.memory.refusal
 local core = require "neap.core"
@@ -33,7 +33,20 @@ getmetatable(core.error { code = "internal", message = "" }).__index = function(
   if key == "batch" then return batch_of(err) end
 end
 
---- Calls f(...). An error that refuses a limit of the plan gets a batch: `prepare`() gives the
+--- Whether the system refused more than it has. (Less than that is refused where memory is in
+-- pieces, and says nothing of batches.)
+local function is_of_system(err)
+  local request, available = rawget(err, "request_bytes"), rawget(err, "available_bytes")
+  return rawget(err, "code") == "memory" and request ~= nil and available ~= nil
+    and request > available
+end
+
+--- Whether less memory than what was asked for could do.
+local function is_refusal(err)
+  return type(err) == "table" and (rawget(err, "code") == "budget" or is_of_system(err))
+end
+
+--- Calls f(...). An error that refuses a limit of the plan, or the memory, gets a batch: `prepare`() gives the
 -- function that finds it, with whatever it needs of now. Around a call of its own kind it has the
 -- last word, since it knows more: a model is built anew for each batch.
 -- @tparam function prepare
@@ -43,9 +56,7 @@ function refusal.around(prepare, f, ...)
   local function done(ok, ...)
     if ok then return ... end
     local err = ...
-    if type(err) == "table" and rawget(err, "code") == "budget" then
-      finders[err], makers[err] = prepare(err)
-    end
+    if is_refusal(err) then finders[err], makers[err] = prepare(err) end
     error(err, 0)
   end
   return done(pcall(f, ...))
@@ -70,8 +81,7 @@ end
 -- the limit that would do: the largest batch, and whether the net does in bf16. Plans it takes are
 -- not stored. Once for an error; for others nothing happens.
 function refusal.say_fits(err)
-  local is_refusal = type(err) == "table" and rawget(err, "code") == "budget"
-  if not is_refusal or rawget(err, "fits") then return end
+  if not is_refusal(err) or rawget(err, "fits") then return end
   local said, fits = { rawget(err, "hint") }, { budget = rawget(err, "least_bytes") }
   fits.batch = err.batch
   if fits.batch then said[#said + 1] = ("a batch of %d fits"):format(fits.batch) end
@@ -90,12 +100,21 @@ local function copy(t)
 end
 
 --- What a refusal by a workspace's own limit leaves its net, as limits of plans: others hold what
--- the refusal counts and the net's plan does not. A refusal by a plan leaves the options' limits.
+-- the refusal counts and the net's plan does not. A refusal by a plan leaves the options' limits,
+-- one by the system seven eighths of what it has, as neap.fit_batch takes of free memory.
 -- @param net neap.net as it was refused
 -- @param memory table of its memory options
 -- @return f(memory options) -> the same within these limits; nil where nothing is left
 local function left_by(err, net, memory)
   local held, fixed = rawget(err, "held_bytes"), rawget(err, "fixed")
+  if is_of_system(err) then
+    local most = rawget(err, "available_bytes") // 8 * 7
+    return function(given)
+      local out = copy(given)
+      if math.type(out.total) ~= "integer" or out.total > most then out.total = most end
+      return out
+    end
+  end
   if held == nil then return function(given) return given end end
   local limits = {}
   if err.limit == "budget" then
@@ -147,21 +166,29 @@ end
 --   a plan allows may be refused there, since others hold bytes
 -- @param rows integer|nil the batch that is asked for
 function refusal.around_model(net_of, try, rows, f, ...)
-  return refusal.around(function()
+  return refusal.around(function(first)
+    -- Others may hold more than a plan counts, so that each refusal leaves fewer rows.
+    local function fitting(err, most)
+      local within = left_by(err, net_of(most or rows or 1))
+      return within and core.fit_batch(function(fewer)
+        local net, memory = net_of(fewer)
+        return net, within(memory)
+      end, most or refusal.most)
+    end
     return function()
-      local n = core.fit_batch(net_of, refusal.most)
+      local n = is_of_system(first) and fitting(first) or core.fit_batch(net_of, refusal.most)
       local err = try and try(n)
-      while err ~= nil and n > 1 do -- fewer rows each time: others may hold more than it counted
-        local within = left_by(err, net_of(n))
-        n = within and core.fit_batch(function(fewer)
-          local net, memory = net_of(fewer)
-          return net, within(memory)
-        end, n - 1)
+      while err ~= nil and n > 1 do
+        n = fitting(err, n - 1)
         if n == nil then return nil end
         err = try(n)
       end
       return err == nil and n or nil
-    end, rows and function() return net_of(rows) end
+    end, rows and function()
+      local net, memory = net_of(rows)
+      local within = is_of_system(first) and left_by(first, net, memory)
+      return net, within and within(memory) or memory
+    end
   end, f, ...)
 end
 
