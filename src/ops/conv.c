@@ -182,6 +182,20 @@ static bool is_deep(const neap_choose *choose, neap_onednn_kind kind) {
   return neap_count_mul(channels, window) > NEAP_DEEP;
 }
 
+/* Groups whose channels fill no block of a layout: oneDNN then works in blocks of four or eight,
+ * and with a window of one element a matrix product is several times faster (68 channels a group
+ * on AVX-512: 97 against 20 Gflop/s). One channel a group is another matter. */
+bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const neap_type *in,
+                         const neap_type *out) {
+  enum { BLOCK = 16 };
+  const neap_shape *x = &in[0].shape, *w = &in[1].shape;
+  int64_t groups = attrs[GROUPS].i, group_o = w->dim[0] / groups;
+  if (groups == 1 || w->dim[1] * group_o == 1) return false;
+  if (w->dim[1] % BLOCK == 0 && group_o % BLOCK == 0) return false;
+  neap_window window = neap_conv_window(op, attrs, x, &out[0].shape, w);
+  return neap_window_is_pointwise(&window);
+}
+
 /* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
@@ -196,7 +210,10 @@ static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void 
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-static bool choose_forward(neap_choose *choose) { return choose_dnnl(choose, NEAP_ONEDNN_CONV); }
+static bool choose_forward(neap_choose *choose) {
+  return !neap_conv_is_ragged(choose->op, choose->attrs, choose->in, choose->out) &&
+         choose_dnnl(choose, NEAP_ONEDNN_CONV);
+}
 
 static neap_status bind_forward(const neap_bind *bind, void **kernel, neap_error *error) {
   return bind_dnnl(bind, NEAP_ONEDNN_CONV, kernel, error);
@@ -293,7 +310,8 @@ const neap_op neap_op_Conv = {
     " {x={1,2,9,7}, w={3,2,5,2}, b={3}, stride={3,1}, pad={2,0,1,1}, dilation={1,2}}, {x={2,3,13}, "
     "w={4,3,3}, stride={2}, "
     "dilation={2}},"
-    " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, "
+    " {x={1,4,4,4,4}, w={4,2,2,2,2}, groups=2}, {x={1,20,3,4}, w={24,5,1,1}, b={24}, "
+    "groups=4}, {x={2,20,6,6}, w={50,20,3,3}, b={50}}, "
     "{x={2,6,5,5}, w={6,1,3,3}, pad={1}, "
     "groups=6} }",
   .long_cases = "{ {x={1,262144,2,2}, w={2,262144,1,1}} }",

@@ -5,7 +5,8 @@
  * element without stride and padding needs no columns, since x itself is the matrix; else they are
  * the scratch.
  *
- * Forward and input gradient share the images out among the threads, each with columns of its own.
+ * Forward and input gradient share the images out among the threads, each with columns of its own;
+ * without columns the forward shares out the groups of all images.
  * The weight gradient is a sum over images, so there each thread has some rows of the columns, and
  * with them some columns of dw, for all images: nothing is shared and the order of the sum is that
  * of the images. Source: Chellapilla, Puri and Simard, "High performance convolutional neural
@@ -16,13 +17,6 @@
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_WINDOW_N_ATTR };
-
-/* Whether x is its own column matrix. */
-static bool is_pointwise(const neap_window *w) {
-  for (int d = 0; d < 3; d++)
-    if (w->kernel[d] != 1 || w->stride[d] != 1 || w->begin[d] != 0 || w->end[d] != 0) return false;
-  return true;
-}
 
 /* How many parts the images fall into, each with columns of its own. */
 static int64_t image_parts(const neap_window *w, int n_thread) {
@@ -41,7 +35,7 @@ static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight
   if (by_image) elems = neap_count_mul(elems, image_parts(&w, c->choice->n_thread));
   size_t bytes = neap_size_of(elems, neap_dtype_bytes(c->in[0].dtype));
   /* Each position reads itself alone: x is the matrix. */
-  if (is_pointwise(&w)) bytes = 0;
+  if (neap_window_is_pointwise(&w)) bytes = 0;
   if (bytes > c->scratch_limit) return false;
   c->choice->scratch_bytes = bytes;
   return true;
@@ -87,7 +81,7 @@ static job new_job(const neap_call *call, const neap_operand *x, const neap_oper
   /* A row of the column matrix for each tap of each channel, an element for each position of y. */
   j.n_column = j.group_c * j.w.n_kernel;
   j.n_part = image_parts(&j.w, call->choice->n_thread);
-  j.pointwise = is_pointwise(&j.w);
+  j.pointwise = neap_window_is_pointwise(&j.w);
   j.columns = call->scratch;
   j.x = x->data, j.weight = weight->data, j.y = y->data;
   return j;
@@ -150,24 +144,21 @@ static void run_parts(job *j, void (*body)(void *, int64_t, int64_t)) {
 ADD_BIAS(float)
 ADD_BIAS(double)
 
-/* Image n, group by group. With `add` the product is added to what y holds; the bias is added in
- * either case. */
-static void forward_image(job *j, int64_t n) {
-  int64_t l = j->w.n_out;
-  char *y = at(j, j->y, n * j->n_o * l);
-  for (int64_t g = 0; g < j->groups; g++) {
-    /* A group sees its own channels and filters; its product is dense in both. */
-    j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
-    product(j, false, false, j->group_o, l, j->n_column,
-            at(j, j->weight, g * j->group_o * j->n_column), unroll(j, 0, j->n_column), j->add,
-            at(j, y, g * j->group_o * l), l);
-  }
-  /* Behind the product, while the image is in cache. */
+/* Group g of image n. With `add` the product is added to what y holds; the bias is added in either
+ * case. */
+static void forward_group(job *j, int64_t n, int64_t g) {
+  int64_t l = j->w.n_out, first = g * j->group_o;
+  char *y = at(j, j->y, (n * j->n_o + first) * l);
+  /* A group sees its own channels and filters; its product is dense in both. */
+  j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
+  product(j, false, false, j->group_o, l, j->n_column, at(j, j->weight, first * j->n_column),
+          unroll(j, 0, j->n_column), j->add, y, l);
+  /* Behind the product, while it is in cache. */
   if (j->bias == NULL) return;
   if (j->dtype == NEAP_DTYPE_F64)
-    add_bias_double((double *)(void *)y, j->bias, j->n_o, l);
+    add_bias_double((double *)(void *)y, (const double *)j->bias + first, j->group_o, l);
   else
-    add_bias_float((float *)(void *)y, j->bias, j->n_o, l);
+    add_bias_float((float *)(void *)y, (const float *)j->bias + first, j->group_o, l);
 }
 
 static void forward_parts(void *context, int64_t begin, int64_t end) {
@@ -175,15 +166,27 @@ static void forward_parts(void *context, int64_t begin, int64_t end) {
     job own;
     int64_t from, to;
     part_of_images(context, p, &own, &from, &to);
-    for (int64_t n = from; n < to; n++) forward_image(&own, n);
+    for (int64_t n = from; n < to; n++)
+      for (int64_t g = 0; g < own.groups; g++) forward_group(&own, n, g);
   }
+}
+
+/* Groups [begin, end) of all images, counted through: x is the matrix, so they share nothing. */
+static void forward_groups(void *context, int64_t begin, int64_t end) {
+  job own = *(const job *)context;
+  for (int64_t i = begin; i < end; i++) forward_group(&own, i / own.groups, i % own.groups);
 }
 
 void neap_conv_gemm_forward(const neap_call *call) {
   job j = new_job(call, &call->in[0], &call->in[1], &call->out[0]);
   j.bias = call->n_in > 2 ? call->in[2].data : NULL;
   j.add = neap_fused_adds(call);
-  run_parts(&j, forward_parts);
+  if (!j.pointwise || j.groups == 1) {
+    run_parts(&j, forward_parts);
+    return;
+  }
+  j.n_part = 1; /* of what one thread does */
+  neap_parallel_for(j.w.batch * j.groups, 1, call->n_thread, forward_groups, &j);
 }
 
 /* columns (C/g K, L) = w' dy, then back to dx */

@@ -117,6 +117,7 @@ static bool choose_conv_dnnl(neap_choose *choose) {
   if (!neap_activation_keeps_zero(conv_activation(choose->attrs)) &&
       choose->out[0].shape.dim[1] % 16 != 0)
     return false;
+  if (neap_conv_is_ragged(choose->op, choose->attrs, choose->in, choose->out)) return false;
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
   describe(&c, choose->op, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;
@@ -186,6 +187,7 @@ const neap_op neap_op_FusedConv = {
     "activation=\"sigmoid\"},"
     " {x={2,4,5,5}, w={5,4,1,1}, b={5}, activation=\"sigmoid\"}, {x={2,4,5,6}, w={6,2,3,2}, "
     "groups=2, activation=\"tanh\"},"
+    " {x={2,20,3,4}, w={24,5,1,1}, b={24}, z={2,24,3,4}, groups=4, activation=\"relu\"},"
     " {x={2,6,5,5}, w={6,1,3,3}, pad={1}, groups=6, activation=\"relu6\"}, {x={1,4,9}, w={8,4,3}, "
     "activation=\"silu\"},"
     " {x={2,3,6,7}, w={4,3,3,3}, activation=\"gelu\"}, {x={2,3,6,7}, w={4,3,3,3}, "

@@ -136,6 +136,12 @@ void neap_window_to_case(neap_onednn_case *c, const neap_window *w) {
   }
 }
 
+bool neap_window_is_pointwise(const neap_window *w) {
+  for (int d = 0; d < 3; d++)
+    if (w->kernel[d] != 1 || w->stride[d] != 1 || w->begin[d] != 0 || w->end[d] != 0) return false;
+  return true;
+}
+
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape) {
   if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
   if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1) return 0;

@@ -61,6 +61,8 @@ neap_shape neap_window_shape(const neap_window *window, int64_t channels);
  * 1 plain, a block's, or all of them; 0 for any other layout. Elements of one plane are as many
  * steps apart. */
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape);
+/* Whether each output reads one element, its own: x is then its own column matrix. */
+bool neap_window_is_pointwise(const neap_window *window);
 /* The window of a oneDNN problem. */
 void neap_window_to_case(neap_onednn_case *c, const neap_window *window);
 
@@ -97,6 +99,9 @@ enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
     [NEAP_CONV_GROUPS] = {"groups",      "channels are convolved in this many separate groups", \
                           NEAP_ATTR_INT, .value = {.i = 1},                                     \
                           .least = 1,    .most = 1 << 30}
+/* Whether a grouped convolution is better off with a product by group: see there. */
+bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const neap_type *in,
+                         const neap_type *out);
 /* conv_ref.c: plain loops, sums in double */
 void neap_conv_ref_forward(const neap_call *call);
 void neap_conv_ref_grad_input(const neap_call *call);

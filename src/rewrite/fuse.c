@@ -9,8 +9,11 @@
  *   gelu         its erf and tanh forms, written out                 1e-5
  *   attention    MatMul, scale, mask, Softmax, MatMul                1e-5
  *   bias         MatMul by a parameter, Add of a vector              1e-5 (another order of sums)
+ *   scale        Mul, Add by channel into the BatchNorm, Conv or FC  1e-5 of the largest of |y| and
+ *                before it                                           what is added
  *   norm         BatchNorm into the Conv or FC before it             1e-5 of the largest of |y| and
  *                                                                    |mean gamma / sqrt(var + eps)|
+ *   norm_relu    BatchNorm, Relu                                     equal bits
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
  *   activation   Conv or FC, Relu or another activation              equal bits
  *   pool         Conv, a pool; when asked for                        ref: equal bits; else 1e-5
@@ -30,16 +33,12 @@ static const struct {
   fuse_rule rule;
   bool on_request; /* option fuse_pool */
 } rules[] = {
-  {"identity", fuse_identity, false},
-  {"duplicate", fuse_duplicate, false},
-  {"layer_norm", fuse_layer_norm, false},
-  {"gelu", fuse_gelu, false},
-  {"attention", fuse_attention, false},
-  {"bias", fuse_bias, false},
-  {"norm", fuse_norm, false},
-  {"residual", fuse_residual, false},
-  {"activation", fuse_activation, false},
-  {"pool", fuse_pool, .on_request = true},
+  {"identity", fuse_identity, false},     {"duplicate", fuse_duplicate, false},
+  {"layer_norm", fuse_layer_norm, false}, {"gelu", fuse_gelu, false},
+  {"attention", fuse_attention, false},   {"bias", fuse_bias, false},
+  {"scale", fuse_scale, false},           {"norm", fuse_norm, false},
+  {"norm_relu", fuse_norm_relu, false},   {"residual", fuse_residual, false},
+  {"activation", fuse_activation, false}, {"pool", fuse_pool, .on_request = true},
 };
 
 /* ---- looking --------------------------------------------------------------------------------- */

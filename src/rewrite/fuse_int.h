@@ -31,6 +31,8 @@ typedef struct fuser {
 typedef neap_status (*fuse_rule)(fuser *f, int n, bool *did, neap_error *error);
 neap_status fuse_identity(fuser *f, int n, bool *did, neap_error *error);   /* fuse_simplify.c */
 neap_status fuse_duplicate(fuser *f, int n, bool *did, neap_error *error);  /* fuse_simplify.c */
+neap_status fuse_scale(fuser *f, int n, bool *did, neap_error *error);      /* fuse_scale.c */
+neap_status fuse_norm_relu(fuser *f, int n, bool *did, neap_error *error);  /* fuse_scale.c */
 neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
 neap_status fuse_bias(fuser *f, int n, bool *did, neap_error *error);       /* fuse_product.c */
 neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error);   /* fuse_product.c */

@@ -88,6 +88,62 @@ describe("fusion", function()
     agree(net, "y", { x = neap.randn(5, 7) })
   end)
 
+  it("folds factors and summands of channels into the op before them", function()
+    local function by_channel(net, name, shape)
+      return net:param(name, shape, neap.init.uniform { low = 0.5, high = 2 })
+    end
+    -- Behind a norm behind a convolution, as Caffe's Scale comes out of exporters.
+    local net = neap.net "scale"
+    local h = conv_norm(net, net:input("x", { 2, 3, 8, 8 }), 3, 8, 3, { name = "a", bias = true })
+    h = net:Mul { h, by_channel(net, "c", { 8, 1, 1 }) }
+    h = net:Relu(net:Add { by_channel(net, "d", { 1, 8, 1, 1 }), h })
+    -- Behind a norm that follows no product: its relu comes along.
+    h = net:MaxPool(h, "pooled", { kernel = 2 })
+    h = net:BatchNorm({ h, by_channel(net, "g", { 8 }), by_channel(net, "be", { 8 }),
+      by_channel(net, "m", { 8 }), by_channel(net, "v", { 8 }) }, "normed", { training = false })
+    h = net:Relu(net:Add { net:Mul { h, by_channel(net, "e", { 8, 1, 1 }) },
+      by_channel(net, "f", { 8, 1, 1 }) }, "y")
+    net:outputs { h }
+    assert.are.same({ scale = 4, norm = 1, norm_relu = 1, activation = 1 }, rules(net))
+    agree(net, "y", { x = neap.randn(2, 3, 8, 8) })
+
+    -- Behind the convolution itself, and a layer of rows.
+    for _, bias in ipairs { true, false } do
+      net = neap.net "scale"
+      h = net:Conv { net:input("x", { 2, 3, 4, 4 }), by_channel(net, "w", { 6, 3, 3, 3 }),
+        bias and by_channel(net, "b", { 6 }) or nil }
+      h = net:Flatten(net:Add { net:Mul { h, by_channel(net, "c", { 6, 1, 1 }) },
+        by_channel(net, "d", { 6, 1, 1 }) })
+      h = net:FC { h, by_channel(net, "u", { 5, 24 }),
+        bias and by_channel(net, "ub", { 5 }) or nil }
+      net:outputs { net:Mul({ net:Add { h, by_channel(net, "s", { 5 }) },
+        by_channel(net, "t", { 1, 5 }) }, "y") }
+      assert.are.same({ scale = 4 }, rules(net))
+      agree(net, "y", { x = neap.randn(2, 3, 4, 4) })
+    end
+  end)
+
+  it("leaves factors alone that are of no channel, are fed, or of what is read twice", function()
+    local function count(f)
+      local net = neap.net "no"
+      local x = net:input("x", { 2, 4, 4, 4 })
+      local h = net:Conv({ x, net:param("w", { 4, 4, 1, 1 }, neap.init.xavier {}) }, "h")
+      net:outputs { f(net, h, x) }
+      return rules(net).scale
+    end
+    assert.is_nil(count(function(net, h)
+      return net:Mul { h, net:param("c", { 4, 1 }, neap.init.normal {}) }
+    end))
+    assert.is_nil(count(function(net, h) return net:Mul { h, net:input("c", { 4, 1, 1 }) } end))
+    assert.is_nil(count(function(net, h)
+      local y = net:Mul { h, net:param("c", { 4, 1, 1 }, neap.init.normal {}) }
+      return net:Add { y, net:Relu(h) }
+    end))
+    assert.equal(1, count(function(net, h)
+      return net:Mul { h, net:param("c", { 4, 1, 1 }, neap.init.normal {}) }
+    end))
+  end)
+
   it("keeps its tolerance with extreme statistics, against what the \z
       normalisation subtracts", function()
     local net = neap.net "extreme"

@@ -105,6 +105,8 @@ describe("example", function()
       ["bench/budget.lua lenet:4 x"] = "usage: budget.lua %[NET:BATCH%]",
       ["bench/budget.lua lenet:4 0"] = "usage: budget.lua",
       ["bench/budget.lua nothing"] = 'there is no net "nothing"',
+      ["bench/onnx.lua --rounds many"] = "%-%-rounds expects a number above 0, got many",
+      ["bench/onnx.lua --fast"] = "unknown option %-%-fast",
       ["bench/busy.lua --rounds many"] = "%-%-rounds expects an integer",
       ["examples/gpt.lua --seconds"] = "%-%-seconds expects a number",
     } do
