@@ -274,10 +274,12 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   return NEAP_OK;
 }
 
-/* Kernels that add up over images or rows: their threads wait for each other's sums, in generated
- * code. */
-static bool shares_meet(neap_onednn_kind kind) {
-  return kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
+/* Kernels that add up over images or rows, and matmul of halves, which may share a long sum: their
+ * threads wait for each other's sums, in generated code. */
+static bool shares_meet(const neap_onednn_case *c) {
+  const bool is_fc = c->kind >= NEAP_ONEDNN_FC && c->kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT;
+  return c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ||
+         (is_fc && neap_dtype_in(c->in[0].dtype, NEAP_HALVES));
 }
 
 /* A memory object without an address for the next argument of k. */
@@ -312,7 +314,7 @@ neap_status neap_onednn_make(const neap_onednn_case *c, neap_onednn **out, neap_
   neap_onednn *k = neap_alloc_zeroed(sizeof *k);
   if (k == NULL) return neap_fail_memory(error, sizeof *k, "a oneDNN kernel");
   k->n_thread = threads_of(c);
-  k->meets = shares_meet(c->kind);
+  k->meets = shares_meet(c);
   /* As when it was asked, so that it comes to the same kernel. */
   onednn_enter(threads_of(c), false);
   if (onednn_describe(c, false, the_engine, the_attr, &p))

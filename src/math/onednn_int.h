@@ -133,6 +133,9 @@ bool onednn_product_grad_input(const onednn_with *with, onednn_md_in dx, onednn_
                                onednn_md_in dy, dnnl_primitive_desc_t *pd);
 bool onednn_product_grad_weight(const onednn_with *with, onednn_md_in x, onednn_md_in dw,
                                 onednn_md_in dy, dnnl_primitive_desc_t *pd);
+/* y (M,N) = x (M,K) w (K,N) + b (1,N), each in any order of its two dimensions. */
+bool onednn_matmul(const onednn_with *with, onednn_md_in x, onednn_md_in w, onednn_md_in b,
+                   onednn_md_in y, dnnl_primitive_desc_t *pd);
 bool onednn_eltwise_forward(const onednn_with *with, dnnl_alg_kind_t algorithm, onednn_md_in x,
                             dnnl_primitive_desc_t *pd);
 /* `data`: x, or y where the algorithm goes by it; dx is like dy. */

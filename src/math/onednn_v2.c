@@ -207,6 +207,13 @@ bool onednn_product_grad_weight(const onednn_with *with, onednn_md_in x, onednn_
   return make(with, &desc, status, pd);
 }
 
+bool onednn_matmul(const onednn_with *with, onednn_md_in x, onednn_md_in w, onednn_md_in b,
+                   onednn_md_in y, dnnl_primitive_desc_t *pd) {
+  dnnl_matmul_desc_t desc;
+  dnnl_status_t status = dnnl_matmul_desc_init(&desc, x, w, b, y);
+  return make(with, &desc, status, pd);
+}
+
 bool onednn_eltwise_forward(const onednn_with *with, dnnl_alg_kind_t algorithm, onednn_md_in x,
                             dnnl_primitive_desc_t *pd) {
   dnnl_eltwise_desc_t desc;

@@ -108,15 +108,40 @@ typedef struct row_sum {
 #define NEAP_BODY "ops/fc_bias_body.h"
 #include "math/each_float.h"
 
+/* The same of halves: rows are widened in tiles of columns, and a sum is rounded once. */
+static void sum_rows_half(void *context, int64_t begin, int64_t end) {
+  const neap_call *call = context;
+  const neap_operand *dy = &call->in[1], *db = &call->out[1];
+  const int64_t n = db->type.shape.dim[0], m = neap_shape_elems(&dy->type.shape) / n;
+  float tile[NEAP_TILE];
+  double sum[NEAP_TILE];
+  for (int64_t from = begin; from < end; from += NEAP_TILE) {
+    const int64_t width = NEAP_MIN(end - from, NEAP_TILE);
+    memset(sum, 0, sizeof sum);
+    for (int64_t i = 0; i < m; i++) {
+      const float *row = neap_tile_load(dy, i * n + from, width, tile);
+      for (int64_t j = 0; j < width; j++) sum[j] += (double)row[j];
+    }
+    for (int64_t j = 0; j < width; j++) tile[j] = (float)sum[j];
+    neap_cast(db->type.dtype, neap_element_at(db, from), NEAP_DTYPE_F32, tile, width);
+  }
+}
+
 /* db (N) = sum of dy over M, where it is wanted: by every engine, since oneDNN's own adds up all
  * rows in f32. */
 static void run_grad_bias(const neap_call *call) {
   int64_t n = call->out[0].type.shape.dim[0],
           m = n == 0 ? 0 : neap_shape_elems(&call->in[1].type.shape) / n;
   if (call->n_out < 2 || call->out[1].data == NULL) return;
+  const neap_dtype dtype = call->out[0].type.dtype;
+  const int64_t grain = NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16);
+  if (neap_is_half(dtype)) {
+    neap_parallel_for(n, grain, call->n_thread, sum_rows_half, (void *)call);
+    return;
+  }
   row_sum sum = {call->in[1].data, call->out[1].data, m, n};
-  neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / NEAP_MAX(m, 1), 16), call->n_thread,
-                    call->out[0].type.dtype == NEAP_DTYPE_F64 ? sum_rows_f64 : sum_rows_f32, &sum);
+  neap_parallel_for(n, grain, call->n_thread,
+                    dtype == NEAP_DTYPE_F64 ? sum_rows_f64 : sum_rows_f32, &sum);
 }
 
 /* dw (N,K) = dy' (N,M) x (M,K), and db */
@@ -161,10 +186,11 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
   bool deep = depth_of(y, w, kind) > NEAP_DEEP;
-  /* Of halves oneDNN has the primitive alone; db is summed from f32. */
-  if (neap_is_half(y->dtype) &&
-      (few || turned || deep || (kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && choose->n_out > 1)))
-    return false;
+  /* Of halves oneDNN has the primitive alone, which takes any rows. */
+  if (neap_is_half(y->dtype)) {
+    few = turned = false;
+    if (deep) return false;
+  }
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
@@ -386,6 +412,6 @@ const neap_op neap_op_FCGradWeight = {
                                     .any_team = true,
                                     .run = run_grad_weight},
                                    {0}},
-  .cases = "{ {x={4,6}, dy={4,5}} }",
+  .cases = "{ {x={4,6}, dy={4,5}}, {x={40,6}, dy={40,300}, outputs=2, grad=false} }",
   .long_cases = "{ {x={262144,4}, dy={262144,4}, outputs=2} }",
 };

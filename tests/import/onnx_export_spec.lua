@@ -238,7 +238,8 @@ describe("an op that ONNX has, exported", function()
     lacking[name] = true
   end
   it("is that op again, or what it is made of", function()
-    for name, record in pairs(op.records) do
+    for _, name in ipairs(cases.own_names()) do
+      local record = op.records[name]
       local case = not (record.internal or record.control or record.random or record.extent
         or #record.enforced > 0) and cases.cases_of(record)[1]
       if case and name ~= "LSTM" and name ~= "MaskedSelect" then
