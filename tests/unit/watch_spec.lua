@@ -33,7 +33,7 @@ describe("neap watch", function()
         $neap run train.lua pipe & child=$!
         until $neap watch --once 2>/dev/null | grep -q running; do :; done
       }
-      rm -f runs.db*
+      rm -f runs.db* && : >lines
     ]]
     support.write_file(folder .. "/all.sh", head:format(support.program, folder) .. lines)
     return support.shell(("sh %s/all.sh 2>&1"):format(folder))
