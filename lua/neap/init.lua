@@ -370,7 +370,8 @@ end
 
 local with_options = record.declare("neap.with", { call = "({}, f, ..)",
   doc = "Calls f with settings for the while, and gives its results.",
-  { "seed", "integer", unset = "as it is", doc = "what random ops draw by" },
+  { "seed", "integer", unset = "as it is",
+    doc = "what random ops draw by; afterwards they go on as if it had not been" },
   { "threads", "integer", min = 1, unset = "as many as there are",
     doc = "threads that kernels use; given back afterwards" },
   example = "neap.with({ seed = 1, threads = 1 }, function() return neap.rand(3) end)" })
@@ -382,7 +383,11 @@ function neap.with(given, f, ...)
       .. " for the function")
   end
   local settings, threads = with_options:read(given), core.threads()
-  local _ <close> = setmetatable({}, { __close = function() core.threads(threads) end })
+  local seed, step = core.draw()
+  local _ <close> = setmetatable({}, { __close = function()
+    core.threads(threads)
+    if settings.seed then core.draw(seed, step) end
+  end })
   if settings.threads then core.threads(settings.threads) end
   if settings.seed then core.seed(settings.seed) end
   return (function(...) return ... end)(f(...))

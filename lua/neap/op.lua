@@ -143,13 +143,18 @@ local function is_list_of_operands(x)
 end
 local function is_options(x) return type(x) == "table" and getmetatable(x) == nil end
 
---- f(2, 3), f{2, 3} and f{field = {2, 3}} alike: the list of integers.
+--- f(2, 3), f{2, 3}, f{field = {2, 3}} and f{field = 2} alike: the list of integers.
 function op.sizes(who, field, ...)
   local first = ...
   if type(first) ~= "table" then return { ... } end
   if select("#", ...) > 1 then fail(who .. ": one list is expected, or integers") end
-  local list = {}
-  for key, value in pairs(first[field] or first) do
+  local given, list = first[field], {}
+  if given ~= nil then
+    for key in pairs(first) do
+      if key ~= field then fail(("%s: unknown field \"%s\""):format(who, tostring(key))) end
+    end
+  end
+  for key, value in pairs(type(given) == "table" and given or given ~= nil and { given } or first) do
     if math.type(key) ~= "integer" then
       fail(("%s: unknown field \"%s\""):format(who, tostring(key)))
     end

@@ -6,7 +6,8 @@
 --
 -- Called on tensors, a transform calls f once for every combination of shapes and dtypes, on blobs
 -- of a net of its own, and runs that net from then on. Of what f reads beside its arguments,
--- tensors are read as they are at each call; f is called anew when one of its upvalues (or of the
+-- tensors and the parameters of models are read as they are at each call (what a model would write,
+-- running statistics, stays as it is); f is called anew when one of its upvalues (or of the
 -- functions among them) is another number, text, boolean, tensor or function than it was. Globals
 -- and what lies in tables are taken as they were at the first call. Called on blobs - in another
 -- transform, in a module's forward, in a loss - it adds to their net. So transforms nest, and a
@@ -215,7 +216,22 @@ local function upvalues_of(f, list, seen)
   return list
 end
 
-local function are_same(upvalues)
+--- What of a model its nets follow from: its tree, and whether it trains.
+local function model_version(root)
+  return ("%d %s"):format(rawget(root, "_version"), rawget(root, "_mode"))
+end
+
+--- The models that a net was made with, as they were: {root = version}.
+local function versions_of(net)
+  local versions = {}
+  for root in pairs(net_module.guests(net)) do versions[root] = model_version(root) end
+  return versions
+end
+
+local function are_same(upvalues, versions)
+  for root, version in pairs(versions) do
+    if model_version(root) ~= version then return false end
+  end
   for _, u in ipairs(upvalues) do
     local _, value = debug.getupvalue(u[1], u[2])
     if not rawequal(value, u[3]) and (value == value or u[3] == u[3]) then return false end
@@ -243,7 +259,7 @@ local function compiled(who, f, build)
     entry.net, entry.names, entry.out = net_of(who, xs, build, entry.captured)
     check_no_parameters(entry.net, who)
     entry.random = is_random(entry.net)
-    entry.upvalues = upvalues_of(f, {}, {})
+    entry.upvalues, entry.versions = upvalues_of(f, {}, {}), versions_of(entry.net)
     entry.ws = workspace.new { store = false, seed = 0 }
     entry.ws:init(entry.net)
     forget(key)
@@ -254,7 +270,7 @@ local function compiled(who, f, build)
     local xs, key = take_tensors(who, ...), {}
     for i = 1, xs.n do key[i] = xs[i].dtype .. "(" .. table.concat(xs[i].shape, ",") .. ")" end
     key = table.concat(key, " ")
-    if entries[key] == nil or not are_same(entries[key].upvalues) then
+    if entries[key] == nil or not are_same(entries[key].upvalues, entries[key].versions) then
       make(key, xs)
       order[#order + 1] = key
     elseif order[#order] ~= key then
@@ -264,7 +280,7 @@ local function compiled(who, f, build)
     end
     local entry, feeds, list = entries[key], {}, {}
     for i = 1, xs.n do feeds[entry.names[i]] = xs[i] end
-    for name, t in pairs(entry.captured) do feeds[name] = t end
+    for name, t in pairs(entry.captured) do feeds[name] = op.is_tensor(t) and t or t() end
     if entry.random then entry.ws:_give_draw(seed_of(draw), 0) end
     local results = entry.ws:run(entry.net, feeds)
     for k = 1, entry.out.n do list[k] = results[entry.out[k].name] end

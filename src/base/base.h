@@ -180,8 +180,7 @@ void neap_hash_text(neap_hash hash, char text[33]);
 void neap_philox(uint64_t seed, uint32_t stream, uint32_t step, uint64_t index, uint32_t out[4]);
 /* The draws of this thread: what random ops draw by that nobody has given a seed and a step. Each
  * is another one, in order, and the same after the same neap_draw_seed. A draw is looked at first
- * and counted when it has been used, so that what fails uses none. */
-neap_draw neap_draw_look(void);
+ * (neap_draw_look) and counted when it has been used, so that what fails uses none. */
 void neap_draw_count(void);
 /* A seed of its own for something that draws by itself; counts a draw. */
 uint64_t neap_draw_new_seed(void);

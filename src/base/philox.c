@@ -35,6 +35,7 @@ static _Thread_local neap_draw draws;
 
 void neap_draw_seed(uint64_t seed) { draws = (neap_draw){.seed = seed}; }
 neap_draw neap_draw_look(void) { return draws; }
+void neap_draw_resume(const neap_draw *draw) { draws = *draw; }
 void neap_draw_count(void) { draws.step++; }
 
 uint64_t neap_draw_new_seed(void) {

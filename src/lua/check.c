@@ -638,10 +638,20 @@ int neap_lua_integers(lua_State *L, int index, const char *field, const char *wh
     /* The list goes on top: the table, or the one in its field, beside which there is no other. */
     lua_pushvalue(L, index);
     if (field != NULL) {
-      if (neap_lua_field(L, -1, field) == LUA_TTABLE)
-        neap_lua_only_fields(L, index, what, (const char *const[]){field, NULL});
-      else
+      int type = neap_lua_field(L, -1, field);
+      if (type == LUA_TNIL)
         lua_pop(L, 1);
+      else
+        neap_lua_only_fields(L, index, what, (const char *const[]){field, NULL});
+      /* A lone number stands for a list of one. */
+      if (type == LUA_TNUMBER) {
+        out[0] = integer_at(L, -1, what);
+        lua_settop(L, top);
+        return 1;
+      }
+      if (type != LUA_TNIL && type != LUA_TTABLE)
+        neap_lua_fail(L, NEAP_ARGUMENT, "%s: \"%s\" expects an integer or a list of integers, got a %s",
+                      what, field, lua_typename(L, type));
     }
     int n_item = take_integers(L, what, out);
     lua_settop(L, top);

@@ -326,6 +326,19 @@ static int seed(lua_State *L) {
   return 0;
 }
 
+/* draw() -> seed, step: what eager random ops draw by next; draw(seed, step): they go on there. */
+static int draw(lua_State *L) {
+  if (lua_gettop(L) > 0) {
+    neap_draw_resume(&(neap_draw){.seed = (uint64_t)neap_lua_check_integer(L, 1),
+                                  .step = (uint32_t)neap_lua_check_integer(L, 2)});
+    return 0;
+  }
+  neap_draw next = neap_draw_look();
+  lua_pushinteger(L, (lua_Integer)next.seed);
+  lua_pushinteger(L, next.step);
+  return 2;
+}
+
 /* ---- records as tables ----------------------------------------------------------------------- */
 
 /* A list of names; the empty set is that of the floats. */
@@ -537,6 +550,7 @@ static int suggest(lua_State *L) {
 
 void neap_lua_open_op(lua_State *L) {
   static const neap_lua_reg functions[] = {{"eager", eager, 4},     {"seed", seed, 1},
+                                           {"draw", draw, 2},
                                            {"record", record, 1},   {"op_names", op_names, 0},
                                            {"op_help", op_help, 1}, {"suggest", suggest, 1},
                                            {NULL, NULL, 0}};

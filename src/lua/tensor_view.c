@@ -122,16 +122,29 @@ static int expand(lua_State *L) {
   return 1;
 }
 
+/* Marks dimension `position` of n_dim; one that is marked already was named twice. */
+static int mark(lua_State *L, int64_t position, int n_dim, const char *what,
+                bool marked[NEAP_MAX_DIM]) {
+  int d = (int)neap_lua_position(L, position, n_dim, "dimension");
+  if (marked[d])
+    neap_lua_fail(L, NEAP_ARGUMENT, "%s: dimension %lld is named twice", what, (long long)position);
+  marked[d] = true;
+  return d;
+}
+
 /* x:squeeze(d, ..): without dimensions d, each of size 1; without arguments all of size 1 go. */
 static int squeeze(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 1);
   int64_t position[NEAP_MAX_DIM];
   bool gone[NEAP_MAX_DIM] = {false};
   int n_axis = lua_isnoneornil(L, 2) ? 0 : wanted(L, "axes", "squeeze", position), n = 0;
-  /* A dimension of another size stays, although it was named. */
+  /* As the op does with blobs: what is named must be able to go. */
   for (int i = 0; i < n_axis; i++) {
-    int d = (int)neap_lua_position(L, position[i], t->shape.n_dim, "dimension");
-    gone[d] = t->shape.dim[d] == 1;
+    int d = mark(L, position[i], t->shape.n_dim, "squeeze", gone);
+    char text[NEAP_SHAPE_TEXT];
+    if (t->shape.dim[d] != 1)
+      neap_lua_fail(L, NEAP_SHAPE, "squeeze: only a dimension of 1 can go, got %s",
+                    neap_shape_text(&t->shape, text));
   }
   /* The same storage with fewer sizes and strides: a stride of a size of 1 is never used. */
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
@@ -156,13 +169,9 @@ static int unsqueeze(lua_State *L) {
     neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
   /* Positions are of the result, so that they are looked at with its dimensions. */
   bool made[NEAP_MAX_DIM] = {false};
-  for (int i = 0; i < n_axis; i++) {
-    int d = (int)neap_lua_position(L, position[i], n_dim, "dimension");
-    if (made[d])
-      neap_lua_fail(L, NEAP_ARGUMENT, "unsqueeze: dimension %lld is named twice",
-                    (long long)position[i]);
-    made[d] = true;
-  }
+  if (n_axis == 0)
+    neap_lua_fail(L, NEAP_ARGUMENT, "unsqueeze expects the positions of the new dimensions");
+  for (int i = 0; i < n_axis; i++) mark(L, position[i], n_dim, "unsqueeze", made);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   out->t = neap_tensor_retain(t);
   neap_shape shape = {.n_dim = n_dim};

@@ -167,5 +167,8 @@ typedef struct neap_draw {
 } neap_draw;
 /* What random ops of this thread draw begins anew; before the first call the seed is 0. */
 NEAP_API void neap_draw_seed(uint64_t seed);
+/* What the next one of this thread draws by; and that it goes on from there, as it had been. */
+NEAP_API neap_draw neap_draw_look(void);
+NEAP_API void neap_draw_resume(const neap_draw *draw);
 
 #endif

@@ -90,16 +90,24 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   for (int i = 0; i < w.n; i++) {
     int d = 3 - w.n + i;
     int64_t extra = item(&c->attrs[OUTPUT_PADDING], i), size = reach(&w, d, w.in[d]);
+    int64_t step = NEAP_MAX(w.stride[d], w.dilation[d]);
     /* Without an element there is no window, so no reach. */
     if (w.in[d] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,
                              "x expects at least one element in each spatial dimension, got %s",
                              neap_shape_text(x, text));
     /* More than a stride behind would be another window's, but for holes that dilation leaves. */
-    if (extra > 0 && extra >= w.stride[d] && extra >= w.dilation[d])
+    if (extra > 0 && extra >= step)
       return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                              "output_padding expects less than stride or dilation, %lld, got %lld",
-                             (long long)NEAP_MAX(w.stride[d], w.dilation[d]), (long long)extra);
+                             (long long)step, (long long)extra);
+    /* The same of a size that is said: pads are not negative, and padding alone makes no y. */
+    if (sizes->n > 0 && sizes->ints[i] >= neap_count_add(size, step))
+      return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                             "output_shape expects at most %lld in spatial dimension %d, what the "
+                             "windows reach and output_padding may add, got %lld",
+                             (long long)neap_count_add(size, step) - 1, i + 1,
+                             (long long)sizes->ints[i]);
     /* As asked for, or what the windows reach without padding. */
     size = sizes->n > 0 ? sizes->ints[i] : neap_count_add(size, extra) - w.begin[d] - w.end[d];
     if (size < 1)

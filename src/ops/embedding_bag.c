@@ -62,9 +62,8 @@ static int64_t bag_end(const neap_call *call, int64_t b, int64_t begin) {
   int64_t n_id = neap_shape_elems(&ids->type.shape), n_bag = call->out[0].type.shape.dim[0];
   if (bags == NULL || bags->data == NULL) return begin + ids->type.shape.dim[1];
 
-  bool by_lengths = call->attrs[BY].i == BY_LENGTHS, is_last = b + 1 == n_bag;
-  int64_t own = neap_element_get_i64(bags->type.dtype, bags->data, b), end = n_id;
-  bool fits;
+  bool by_lengths = call->attrs[BY].i == BY_LENGTHS, is_last = b + 1 == n_bag, fits;
+  int64_t own = neap_element_get_i64(bags->type.dtype, bags->data, b), end = n_id, wrong = b;
   if (by_lengths) {
     fits = own >= 0 && own <= n_id - begin && (!is_last || own == n_id - begin);
     end = fits ? begin + own : begin;
@@ -72,6 +71,8 @@ static int64_t bag_end(const neap_call *call, int64_t b, int64_t begin) {
     /* An offset says where its bag begins: where the one before it has ended. */
     if (!is_last) end = neap_element_get_i64(bags->type.dtype, bags->data, b + 1);
     fits = own == begin && end >= begin && end <= n_id;
+    /* Where this bag begins well, it is the next one's offset that went back or too far. */
+    if (!fits && own == begin) own = end, wrong = b + 1;
     if (!fits) end = begin;
   }
   if (!fits)
@@ -81,7 +82,7 @@ static int64_t bag_end(const neap_call *call, int64_t b, int64_t begin) {
                                : "offset %" PRId64 " of bag %" PRId64
                                  " does not fit: offsets begin at 0, do not go back, and end by "
                                  "%" PRId64,
-                    own, b + 1, n_id);
+                    own, wrong + 1, n_id);
   return end;
 }
 

@@ -208,3 +208,14 @@ describe("an op made of others", function()
     assert.is_truthy(tostring(neap.ops()):find("kl_div_loss", 1, true))
   end)
 end)
+
+describe("LogSumExp", function()
+  it("of nothing is minus infinity, as the logarithm of an empty sum is", function()
+    local none = -math.huge
+    assert.are.same({ none, none, none }, neap.zeros(3, 0):log_sum_exp { axes = { 2 } }:totable())
+    assert.are.same({ { none, none } },
+      neap.zeros(0, 2):log_sum_exp { axes = { 1 }, keepdim = true }:totable())
+    assert.are.equal(none, neap.zeros(0, 2):log_sum_exp():item())
+    assert.are.same({ 0 }, neap.zeros(0, 2):log_sum_exp { axes = { 2 } }.shape)
+  end)
+end)

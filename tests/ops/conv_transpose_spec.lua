@@ -51,6 +51,11 @@ describe("ConvTranspose", function()
       { stride = 2, output_padding = 2 })
     raises("pad leaves no element of y in spatial dimension 1", neap.ones(4, 2, 3), { pad = 3 })
     raises("output_shape expects 1 values", neap.ones(4, 2, 3), { output_shape = { 5, 5 } })
+    -- (3 - 1) 2 + 3 are reached, and at most one more can be added behind; without a stride none
+    raises("output_shape expects at most 8 in spatial dimension 1", neap.ones(4, 2, 3),
+      { stride = 2, output_shape = { 9 } })
+    raises("output_shape expects at most 3 in spatial dimension 1", neap.ones(4, 2, 1),
+      { stride = 1, pad = 1, output_shape = { 5 } })
     raises("kernel = 2 expects a weight of that size, got (4,2,3)", neap.ones(4, 2, 3),
       { kernel = 2 })
     local ok, err = pcall(core.eager, "ConvTranspose", { x, neap.ones(4, 2, 3), neap.ones(4) }, {})

@@ -239,6 +239,9 @@ describe("EmbeddingBag", function()
       raises({ "EmbeddingBag", "does not fit: offsets begin at 0" }, neap.embedding_bag, ids,
         weight, i64(bad))
     end
+    raises("offset 2 of bag 3 does not fit", neap.embedding_bag, ids, weight, i64 { 0, 3, 2 })
+    raises("offset 6 of bag 2 does not fit", neap.embedding_bag, ids, weight, i64 { 0, 6 })
+    raises("offset 1 of bag 1 does not fit", neap.embedding_bag, ids, weight, i64 { 1, 2 })
     for _, bad in ipairs { { 1, 2 }, { 5, 1 }, { -1, 6 }, { math.maxinteger, 1 } } do
       raises({ "EmbeddingBag", "does not fit: lengths are 0 or more and add up to 5" },
         neap.embedding_bag, ids, weight, i64(bad), { by = "lengths" })

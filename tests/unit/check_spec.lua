@@ -16,6 +16,30 @@ describe("neap.check.gradient", function()
     assert.are.equal(5, #r)
   end)
 
+  it("leaves what is drawn next as it was, of tensors and of the model, and so does check.op",
+    function()
+      local m = nn.Sequential { seed = 1, input = { 3 }, nn.Linear { 3, 4 }, nn.Dropout { 0.5 } }
+      local x = neap.ones(5, 3)
+      m(x)
+      local function drawn_after(f)
+        neap.seed(5)
+        m:seed(7)
+        f()
+        return neap.rand(3):totable(), m(x):totable()
+      end
+      local draw, mask = drawn_after(function() end)
+      for _, f in ipairs {
+        function() neap.check.gradient(function(y) return y:dropout { rate = 0.5 } * y end, x) end,
+        function() assert.is_true(neap.check.gradient(m, { x }).same) end,
+        function() neap.check.op "Relu" end,
+        function() neap.with({ seed = 9 }, function() return neap.rand(2) end) end,
+      } do
+        local got, got_mask = drawn_after(f)
+        assert.are.same(draw, got)
+        assert.are.same(mask, got_mask)
+      end
+    end)
+
   it("finds a wrong one, and says which", function()
     neap.op { "CheckWrong", inputs = { "x" }, outputs = { "y" },
       run = function(_, x) return x * x end,

@@ -608,12 +608,27 @@ describe("a blob", function()
     same(function(x) return x:transpose():reshape(2, 10) end)
     same(function(x) return x:unsqueeze { 1, 3 }:squeeze(1) end)
     same(function(x) return x:unsqueeze(2):expand(-1, 3, -1) end)
+    same(function(x) return x:unsqueeze { axes = 2 }:squeeze { axes = 2 } end)
+    same(function(x) return x:unsqueeze { axes = { 1, 3 } }:squeeze { axes = { 1, 3 } } end)
+    same(function(x) return x:reshape { shape = 20 }:expand { shape = { 2, 20 } } end)
     local x = neap.net("f"):input("x", { 4, 5 })
     assert.are.equal(4, #x)
     assert.is_nil(x[5]) -- so that ipairs stops
     local n = 0
     for _ in ipairs(x) do n = n + 1 end
     assert.are.equal(4, n)
+  end)
+
+  it("refuses what a tensor refuses, too", function()
+    for _, x in ipairs { neap.net("f"):input("x", { 1, 3 }), neap.ones(1, 3) } do
+      raises("only a dimension of 1 can go", x.squeeze, x, 2)
+      raises("only a dimension of 1 can go", x.squeeze, x, { axes = { 1, 2 } })
+      raises("twice", x.squeeze, x, 1, 1)
+      raises("\"foo\"", x.squeeze, x, { axes = 1, foo = 2 })
+      raises("\"foo\"", x.reshape, x, { shape = { 3 }, foo = 2 })
+      raises("\"foo\"", x.expand, x, { shape = { 2, 3 }, foo = 2 })
+      raises("positions of the new dimensions", x.unsqueeze, x)
+    end
   end)
 
   it("says what can't be known while the net is built, and what is out of range", function()

@@ -142,6 +142,7 @@ describe("what the net of a loss says of it", function()
         function(y, t) return (0.5 * (y - t) * (y - t) / 6):sum() end,
         function(y, t) return ((y - t) * (y - t) * 0.5 + y:exp() * 2):sum() end,
         function(y, t) return 0.1 * (y - t):square():sum() end,
+        function(y, t) return ((y - t):square() * neap.tensor { 1, 2, 3, 4, 5 }):sum() end,
         function(y, t) return y:mse_loss(t) * y.shape[1] end,
         function(y, t) return (y - t):square():sum() / 2 + (y - t):abs():sum() * 3 end,
         function(y, t) return ((y - t):square():sum() + y.shape[1]) * 2 end,
@@ -170,7 +171,9 @@ describe("what the net of a loss says of it", function()
       function(y, t) return y:matmul(t:transpose(1, 2)):sum() end,
       function(y, t) return (y - t):square():sum() / (t:gt(0)):to("f32"):sum() end,
       function(y, t) return (y - y:mean() + t):square():sum() end,
-      function(y, t) return ((y - t):square() * neap.tensor { 1, 2, 3, 4, 5 }):sum() end,
+      function(y, t)
+        return ((y - t):square() * (neap.tensor { 1, 2, 3, 4, 5 } / y.shape[1])):sum()
+      end,
     } do
       assert.are.equal("nothing", said(f), tostring(i))
     end

@@ -7,6 +7,7 @@ local core = require "neap.core"
 local op = require "neap.op"
 local record = require "neap.inner.record"
 local report = require "neap.report"
+local tree = require "neap.nn.tree"
 local fail = core.fail
 
 local M = {}
@@ -90,7 +91,6 @@ local function of_function(f, inputs, o)
     if is_float(x) then wrt[#wrt + 1] = i end
   end
   if #wrt == 0 then fail "neap.check.gradient: no input is a floating-point tensor" end
-  -- What fails, or gives nothing to differentiate, does so before draws are seeded.
   local given, has_float = table.pack(f(table.unpack(xs))), false
   for k = 1, given.n do has_float = has_float or op.is_tensor(given[k]) and is_float(given[k]) end
   if not has_float then fail "neap.check.gradient: the function gives no floating-point tensor" end
@@ -115,12 +115,15 @@ local function of_function(f, inputs, o)
 end
 
 local function of_model(model, inputs, o)
-  local out = table.pack(model(table.unpack(inputs)))
-  if out.n ~= 1 then fail "neap.check.gradient: a model of one result is expected" end
-  local weights, rows = drawn(out[1], 0.5, 1.5), {}
+  local ws, weights, rows = tree.home(model):workspace(), nil, {}
+  -- Every run draws the same, and is none of those that the model counts.
   local function value()
-    model:seed(o.seed)
-    return dot(model(table.unpack(inputs)), weights)
+    ws:_give_draw(o.seed, 0)
+    local _ <close> = setmetatable({}, { __close = function() ws:_give_draw() end })
+    local out = table.pack(model(table.unpack(inputs)))
+    if out.n ~= 1 then fail "neap.check.gradient: a model of one result is expected" end
+    weights = weights or drawn(out[1], 0.5, 1.5)
+    return dot(out[1], weights)
   end
   local at_hand = value()
   local results = table.pack(model:backward(table.unpack(push(inputs, weights))))
@@ -168,7 +171,9 @@ function M.check(f, inputs, given)
   inputs = table.move(inputs, 1, #inputs, 1, {})
   o.eps = o.eps or is_model and 1e-2 or 1e-5
   o.tol = o.tol or is_model and 1e-2 or 1e-6
-  return (is_model and of_model or of_function)(f, inputs, o)
+  -- A model that has no parameters yet draws them by its own seed.
+  if is_model and not rawget(tree.home(f), "_met") then f(table.unpack(inputs)) end
+  return require("neap").with({ seed = o.seed }, is_model and of_model or of_function, f, inputs, o)
 end
 
 return M

@@ -102,11 +102,12 @@ function Net:param(name, shape, init, given)
 end
 
 --- From now on tensors that ops of the outermost net are given are inputs of it: captured[name] is
--- the tensor. Of neap.transform, which feeds them in each run.
+-- the tensor, or a function that gives it. Of neap.transform, which feeds them in each run.
 function net_module.capture(net, captured) state_of(net).captured = captured end
 
---- A tensor beside blobs as an input of the net around, the same tensor once.
-local function captured_input(net, captured, t)
+--- A tensor beside blobs as an input of the net around, the same tensor once; or what a function of
+-- the type of t gives.
+local function captured_input(net, captured, t, source)
   local n = 0
   for name, known in pairs(captured) do
     n = n + 1
@@ -114,8 +115,23 @@ local function captured_input(net, captured, t)
   end
   local name = "captured_" .. n + 1
   local blob = net:declare(name, "input", t.shape, t.dtype)
-  captured[name] = t
+  captured[name] = source or t
   return blob
+end
+
+--- The models that take part in a net that captures: {root = record of what is built of it}.
+function net_module.guests(net)
+  local state = state_of(net)
+  state.guests = state.guests or {}
+  return state.guests
+end
+
+--- The net around `net` that captures, and capture(t, source) -> blob; nil where none does.
+function net_module.capturing(net)
+  while state_of(net).outer and not state_of(net).take do net = state_of(net).outer end
+  local captured = state_of(net).captured
+  if not captured then return nil end
+  return net, function(t, source) return captured_input(net, captured, t, source) end
 end
 
 --- A tensor as a blob of the outermost net, filled from numbers that the net carries when a

@@ -579,11 +579,6 @@ local function call_id(self, m, xs, n)
   for i = 1, n do
     local x = xs[i]
     local may_lack = x == nil and i > 1 and i < n -- an argument left out
-    if is_blob(x) then
-      fail(("nn.%s got a blob where no model is being built: a model takes part in a derivative \z
-        in another model's forward or in a loss; by itself m:backward differentiates it"):format(
-          m._class))
-    end
     if type(x) ~= "userdata" and not may_lack then
       fail(("nn.%s expects tensors, got a %s as argument %d"):format(m._class, type(x), i))
     end
@@ -680,6 +675,35 @@ end
 
 --- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
 function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, nil, ...) end
+
+--- Adds `m` to the net of a transform (neap.transform), where it is a guest: its parameters stay its
+-- own, and are read anew in each run. What it learns of widths it keeps; statistics it does not.
+function Module.run_as_guest(root, m, ...)
+  local net, capture, args = nil, nil, table.pack(...)
+  for i = 1, args.n do
+    if is_blob(args[i]) then net, capture = net_module.capturing(args[i].net) end
+  end
+  if not net then
+    fail(("nn.%s got a blob of a net that is no model's: it takes part in another model's forward, \z
+      in a loss, and in neap.grad and its like on tensors; m:net is a net of it"):format(m._class))
+  end
+  local guests = net_module.guests(net)
+  local record = guests[root] or {
+    net = net, root = root, tree = tree.of(root), running = {}, blobs = {}, watched = {},
+    claimed = {}, train = rawget(root, "_mode") ~= false,
+    guest = function(storage)
+      local p = Module.as_parameter(storage, (tree.home(storage.owner)))
+      return capture(p, function() return p.data end)
+    end,
+  }
+  guests[root] = record
+  return attempt(root, function(...)
+    local _ <close> = setmetatable({}, { __close = context.enter(record) })
+    local out = table.pack(m(...))
+    rawset(root, "_met", true)
+    return table.unpack(out, 1, out.n)
+  end, ...)
+end
 
 --- The same for a model and its inputs, with memory options as in net:plan.
 function build.run_within(m, memory, ...)

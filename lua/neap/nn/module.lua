@@ -18,6 +18,7 @@
 local core = require "neap.core"
 local naming = require "neap.net.naming"
 local options = require "neap.inner.options"
+local is_blob = require("neap.op").is_blob
 local record = require "neap.inner.record"
 local tree = require "neap.nn.tree"
 local fail = core.fail
@@ -26,7 +27,8 @@ local Module = {}
 local is_module, changed = tree.is_module, tree.changed
 
 --- What is being built, by the coroutine that builds it: { net, root, tree, running = {modules},
--- blobs = {record = blob}, train, trace, .. }. Weak, since a forward may yield and never be
+-- blobs = {record = blob}, train, trace, guest = f(record) -> blob of a parameter that is not the
+-- net's own, .. }. Weak, since a forward may yield and never be
 -- resumed.
 local context, builds = {}, setmetatable({}, { __mode = "k" })
 
@@ -400,6 +402,11 @@ local function blob_of(record)
   local blob = building.blobs[storage]
   if blob == nil then
     meet(record.owner)
+    if building.guest then
+      blob = building.guest(storage)
+      building.blobs[storage] = blob
+      return blob
+    end
     local name = blob_name(record, building.tree)
     blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init,
       storage.trainable)
@@ -514,13 +521,22 @@ local function is_left_out(building, self)
   return path ~= nil and building.without[path:gsub("/", ".")] ~= nil
 end
 
+local function has_blob(...)
+  for i = 1, select("#", ...) do
+    if is_blob((select(i, ...))) then return true end
+  end
+  return false
+end
+
 --- m:forward(..), m(..) -> what the module computes of its inputs: of tensors at once, of blobs as
 -- ops of the net being built.
 local function call(self, ...)
   local building = context.building()
   check_arity(self, ...)
-  if building == nil then check_given(self, ...) end
-  if building == nil then return Module.run_eager((tree.home(self)), self, ...) end
+  if building == nil then
+    check_given(self, ...)
+    return (has_blob(...) and Module.run_as_guest or Module.run_eager)((tree.home(self)), self, ...)
+  end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
   if building.without and is_left_out(building, self) then return (...) end

@@ -31,10 +31,11 @@ local by_row = set_of [[Abs Add AddN Alias Atan2 Cast Ceil Celu Clamp Copy Cos C
   Unsqueeze Where]]
 
 --- The reading of one net: {net, batch, at = index of the op that makes a blob of the loss's own,
--- row = its row, is_param, known = has_rows of it, numbers = those that rows are multiplied by}
+-- row = its row, is_param, known = has_rows of it, numbers = those that rows are multiplied by,
+-- fixed = names of parameters and tensors that they are}
 local function read(net, first, batch)
   local reading = { net = net, batch = batch, at = {}, row = {}, is_param = {}, known = {},
-    numbers = {} }
+    numbers = {}, fixed = {} }
   for i, row in ipairs(net:_ops()) do
     for _, name in ipairs(i > first and row.outputs or {}) do
       if name then reading.at[name], reading.row[name] = i, row end
@@ -66,15 +67,18 @@ end
 
 local has_rows, number_of
 
---- Whether all inputs of an op have rows, or are constants that do not scale them, one at least the
--- former. A number that scales them is noted: it may have been made of how many there are.
+--- Whether all inputs of an op have rows or are constants, one at least the former. A number that
+-- scales them is noted, it may have been made of how many there are; so is a tensor, whose name
+-- holds what is in it, and a parameter. What the model gives without rows scales none.
 local function have_rows(r, row)
   local some = false
   for _, input in ipairs(row.inputs) do
     local has = input and has_rows(r, input)
     local number = input and not has and scales[row.type] and number_of(r, input)
     if number then r.numbers[#r.numbers + 1] = number end
-    local may_be = has or number or not scales[row.type] and input and is_constant(r, input)
+    local fixed = input and not has and not number and scales[row.type] and r.is_param[input]
+    if fixed then r.fixed[#r.fixed + 1] = input end
+    local may_be = has or number or fixed or not scales[row.type] and input and is_constant(r, input)
     if input and not may_be then return false end
     some = some or has
   end
@@ -206,13 +210,16 @@ function reduction.of(net, loss, first, batch, again)
   local at_n = terms(r, loss.name)
   if not at_n or #at_n == 0 then return nil end
   local more = at_n
-  if at_n.has_constant or #r.numbers > 0 then
+  if at_n.has_constant or #r.numbers > 0 or #r.fixed > 0 then
     local other, its_loss = again()
     local s = other and read(other, 0, batch + 1)
     more = s and terms(s, its_loss.name)
     for i, number in ipairs(r.numbers) do
       local is_kept = more and s.numbers[i] and is_same(number, s.numbers[i])
       if not is_kept then return nil end
+    end
+    for i, name in ipairs(r.fixed) do
+      if not more or s.fixed[i] ~= name then return nil end
     end
   end
   local word = more and settled(at_n, more, batch)

@@ -57,6 +57,10 @@ reduction { "LogSumExp",
   of = function(o, x)
     local list = kit.axes("LogSumExp", x, o.axes)
     local inner = { axes = list, keepdim = true }
+    -- Of nothing there is no largest: the logarithm of an empty sum, minus infinity.
+    for _, d in ipairs(list) do
+      if x.shape[d] == 0 then return x:sum(over(o)):log() end
+    end
     -- Where the largest is infinite the sum is of exp(0): inf - inf would be NaN.
     local largest = x:max(inner):stop_gradient()
     local from = kit.where(largest:abs():eq(math.huge), 0, largest)

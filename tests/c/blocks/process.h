@@ -85,6 +85,8 @@ CALL(db_note_script) {
 }
 QUIET(db_knows_script, s->number[0] = neap_db_knows_script(s->db))
 QUIET(draw_seed, neap_draw_seed(3))
+QUIET(draw_look, s->number[0] = neap_draw_look().seed == 3)
+QUIET(draw_resume, neap_draw_resume(&(neap_draw){.seed = 3, .step = 1}))
 QUIET(memory_read, neap_memory_read())
 QUIET(memory_reset_high, neap_memory_reset_high())
 QUIET(pool_totals, neap_pool_totals(&(int64_t){0}, &(int64_t){0}))
@@ -162,6 +164,8 @@ static const entry process_entries[] = {
   {"neap_db_note_script", DB, call_db_note_script, NULL, false},
   {"neap_db_knows_script", DB, call_db_knows_script, NULL, true},
   {"neap_draw_seed", 0, call_draw_seed, NULL, true},
+  {"neap_draw_look", 0, call_draw_look, NULL, true},
+  {"neap_draw_resume", 0, call_draw_resume, NULL, true},
   {"neap_memory_read", 0, call_memory_read, NULL, true},
   {"neap_memory_reset_high", 0, call_memory_reset_high, NULL, true},
   {"neap_pool_totals", 0, call_pool_totals, NULL, true},
