@@ -131,6 +131,15 @@ describe("accumulated batches", function()
     steps(t, list)
     whole:step(joined(list))
     assert.is_true(distance(t, whole) < 1e-6)
+    -- NllLoss, which is made of other ops, does not count them either
+    local function of_logs() return nn.NllLoss { ignore_index = 0 } end
+    local nll <close> = trainer { accumulate = 2, loss = of_logs() }
+    local one <close> = trainer { loss = of_logs() }
+    steps(nll, list)
+    one:step(joined(list))
+    assert.is_true(distance(nll, one) < 1e-6)
+    local weighted <close> = trainer { micro = 2, loss = nn.NllLoss { weight = { 1, 2, 3 } } }
+    raises({ "class weights" }, weighted.step, weighted, list[1])
   end)
 
   it("count the labels of an own loss's cross entropy as its net ignores them, and refuse what no \z

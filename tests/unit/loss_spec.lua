@@ -27,6 +27,11 @@ describe("options of losses", function()
     is(nn.BceWithLogitsLoss { weight = weight, pos_weight = { 2, 3, 1 } }, y, bits,
       0.99856036901474)
     is(nn.BceLoss { weight = weight, reduction = "sum" }, y:sigmoid(), bits, 6.28122615814209)
+    local z, t = neap.tensor { { 0.5, -1, 2 }, { 1, 0, -2 } }, neap.tensor { { 1, 0, 1 }, { 0, 1, 1 } }
+    is(nn.BceWithLogitsLoss { weight = 2, pos_weight = 3 }, z, t, 3.963254928588867)
+    is(nn.MultiMarginLoss { weight = { 1, 2, 3 } }, z, neap.tensor({ 0, 2 }, "i64"),
+      3.9166667461395264)
+    is(nn.MultilabelSoftMarginLoss { weight = { 1, 2, 3 } }, z, t, 1.7602875232696533)
   end)
 
   it("say what becomes of the terms", function()
@@ -60,6 +65,15 @@ describe("options of losses", function()
     end)
     raises("weight expects a tensor, or a table of numbers, got 3", function()
       nn.CrossEntropyLoss { weight = 3 }
+    end)
+    raises("weight (2,3,3) does not broadcast to x (3,3)", function()
+      nn.BceWithLogitsLoss { weight = neap.ones(2, 3, 3) }(y, bits)
+    end)
+    raises("pos_weight (2) does not broadcast to x (3,3)", function()
+      nn.BceWithLogitsLoss { pos_weight = { 1, 2 } }(y, bits)
+    end)
+    raises("MultiMarginLoss: weight is (2), expected (3)", function()
+      nn.MultiMarginLoss { weight = { 1, 2 } }(y, labels)
     end)
     raises("weight is an option of the loss, and an input too", function()
       nn.BceLoss { weight = weight }(y, bits, weight)

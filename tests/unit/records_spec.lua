@@ -518,6 +518,7 @@ local other = {
   ["neap.import.weights"] = "weights", ["neap.import.phase"] = "TRAIN",
   ["neap.import.stages"] = { "late" }, ["neap.import.level"] = 3, ["neap.import.without"] = "t",
   ["neap.import.net"] = "net",
+  ["nn.MultiMarginLoss.weight"] = two, ["nn.MultilabelSoftMarginLoss.weight"] = two,
   ["nn.BceLoss.weight"] = two, ["nn.BceWithLogitsLoss.weight"] = two, ["nn.NllLoss.weight"] = two,
   ["nn.BceWithLogitsLoss.pos_weight"] = two, ["nn.CrossEntropyLoss.weight"] = two,
   ["neap.import.dims"] = { batch = 4 }, ["neap.import.shapes"] = { x = { 3, 2 } },

@@ -74,10 +74,11 @@ local ignoring_metric = metric_of {
 -- of your own says it too: "mean" or "sum".
 local reduces = { mean = "mean", batchmean = "mean", sum = "sum" }
 
---- Option of an op's input that belongs to the loss.
-local function weight_option(input)
-  return { input.name, "tensor|table", unset = "1", says = "a tensor, or a table of numbers",
-    doc = input.doc }
+--- Option of an op's input that belongs to the loss; weights of terms may be one number.
+local function weight_option(input, of_terms)
+  return { input.name, of_terms and "number|tensor|table" or "tensor|table", unset = "1",
+    says = of_terms and "a number, a tensor, or a table of numbers"
+      or "a tensor, or a table of numbers", doc = input.doc }
 end
 
 --- A loss that is one op of (output, target), whose options are the attributes of the op. It gives
@@ -85,7 +86,7 @@ end
 -- @param name string of the class
 -- @param spec table of what is not as for a regression: target, metric; `op`, whose name is not the
 --   class's; `operands`; `doc`; `weights`, the op's optional inputs that are options; `docs`, by
---   name, of what options say in other words
+--   name, of what options say in other words; `of_terms`, whether weights are of terms, not classes
 local function one_op(name, spec)
   local op_name = spec.op or name
   local r, weights = records[op_name], spec.weights or {}
@@ -94,12 +95,13 @@ local function one_op(name, spec)
   for i, a in ipairs(r.attrs) do
     options[i] = { of = op_name .. "." .. a.name, doc = (spec.docs or {})[a.name] }
   end
-  for _, at in ipairs(weights) do options[#options + 1] = weight_option(r.inputs[at]) end
+  for _, at in ipairs(weights) do options[#options + 1] = weight_option(r.inputs[at], spec.of_terms) end
   return module.class { name, name = "loss",
     options = options,
     target = spec.target or like_output,
     operands = spec.operands, -- of as many outputs there is no target
     metric = spec.metric or regression_metric,
+    counts = spec.counts,
     init = function(self, o)
       self.o, self.weights = {}, {}
       for _, a in ipairs(r.attrs) do self.o[a.name] = o[a.name] end
@@ -135,7 +137,15 @@ local of_signs = { metric = binary_metric(0, 0) }
 
 --- A kind of loss with options of tensors.
 local function weighted(kind, ...)
-  return { target = kind.target, metric = kind.metric, weights = { ... } }
+  return { target = kind.target, metric = kind.metric, weights = { ... },
+    of_terms = kind.target == nil }
+end
+
+--- What the mean of NllLoss counts, as neap.nn.objective asks: { ignored = a label or nil, weighted
+-- = whether by class weights }; nil where each row counts as one.
+local function counts_of_labels(self)
+  if self.reduces ~= "mean" or not (self.o.ignore_index or self.weights[3]) then return nil end
+  return { ignored = self.o.ignore_index, weighted = self.weights[3] ~= nil }
 end
 
 local loss = {}
@@ -165,12 +175,13 @@ loss.BceLoss = one_op("BceLoss", weighted(of_probabilities, 3))
 loss.BceWithLogitsLoss = one_op("BceWithLogitsLoss", weighted(of_logits, 3, 4))
 loss.FocalLoss = one_op("FocalLoss", of_logits)
 loss.DiceLoss = one_op("DiceLoss", of_probabilities)
-loss.MultilabelSoftMarginLoss = one_op("MultilabelSoftMarginLoss", of_logits)
+loss.MultilabelSoftMarginLoss = one_op("MultilabelSoftMarginLoss", weighted(of_logits, 3))
 loss.SoftMarginLoss = one_op("SoftMarginLoss", of_signs)
 loss.HingeLoss = one_op("HingeLoss", of_signs)
 loss.HingeEmbeddingLoss = one_op("HingeEmbeddingLoss", {})
-loss.NllLoss = one_op("NllLoss", weighted(of_classes, 3))
-loss.MultiMarginLoss = one_op("MultiMarginLoss", of_classes)
+loss.NllLoss = one_op("NllLoss", { target = labels_of, metric = class_metric, weights = { 3 },
+  counts = counts_of_labels })
+loss.MultiMarginLoss = one_op("MultiMarginLoss", weighted(of_classes, 3))
 -- Of three operands: those of a model of two outputs and the target, or of three outputs.
 loss.GaussianNllLoss = one_op("GaussianNllLoss", { operands = 3 })
 loss.MarginRankingLoss = one_op("MarginRankingLoss", { operands = 3 })

@@ -275,6 +275,14 @@ function Objective:count(net, loss, fields)
       }
     end
   end
+  -- NllLoss is made of ops that say nothing of labels: the loss itself does.
+  for _, term in ipairs(self.terms) do
+    local own = term.module.counts and term.module:counts()
+    if own and fields[term.target] then
+      counts = { field = term.target, ignored = own.ignored, weighted = own.weighted,
+        alone = #self.terms == 1 }
+    end
+  end
   self.counts = counts
 end
 

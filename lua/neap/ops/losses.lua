@@ -75,6 +75,20 @@ loss { "SmoothL1Loss",
 
 local weight = { "weight", "broadcasts with x: factors of the terms", optional = true }
 
+--- Raises where factors would make more terms than x has.
+local function check_factor(name, x, factors, what)
+  local n, more = #x.shape, factors and #factors.shape - #x.shape or 0
+  local fits = more <= 0
+  for d = 1, fits and factors and #factors.shape or 0 do
+    local size = factors.shape[d]
+    fits = fits and (size == 1 or size == x.shape[n - #factors.shape + d])
+  end
+  if not fits then
+    fail(("%s: %s (%s) does not broadcast to x (%s)"):format(name, what,
+      table.concat(factors.shape, ","), table.concat(x.shape, ",")))
+  end
+end
+
 --- The logarithm, -100 at 0, where its slope is large and finite: 1e12, as PyTorch has it.
 local function bounded_log(p)
   local none = p:le(0)
@@ -89,6 +103,7 @@ loss { "BceLoss",
   cases = "{ {x={{4,5}, low=0.1, high=0.9}, target={{4,5}, low=0, high=1}}, {x={{4,5}, low=0.1, "
     .. "high=0.9}, target={{4,5}, low=0, high=1}, weight={5}, reduction='sum'} }",
   terms = function(_, x, target, factors)
+    check_factor("BceLoss", x, factors, "weight")
     local terms = -(target * bounded_log(x) + (1 - target) * bounded_log(1 - x))
     return factors and terms * factors or terms
   end }
@@ -102,6 +117,8 @@ loss { "BceWithLogitsLoss",
   cases = "{ {x={4,5}, target={{4,5}, low=0, high=1}}, {x={4,5}, target={{4,5}, low=0, high=1}, "
     .. "weight={4,1}, pos_weight={5}, reduction='sum'} }",
   terms = function(_, x, target, factors, positive)
+    check_factor("BceWithLogitsLoss", x, factors, "weight")
+    check_factor("BceWithLogitsLoss", x, positive, "pos_weight")
     local log = (-x):softplus()
     if positive then log = log * ((positive - 1) * target + 1) end
     local terms = (1 - target) * x + log
@@ -181,6 +198,14 @@ local function classes_of(name, x, labels)
   return where(class:lt(0), x.shape[2], class)
 end
 
+--- Raises unless weights are one for each class of x.
+local function check_classes(name, x, factors)
+  if factors and (#factors.shape ~= 1 or factors.shape[1] ~= x.shape[2]) then
+    fail(("%s: weight is (%s), expected (%s), one a class"):format(name,
+      table.concat(factors.shape, ","), tostring(x.shape[2])))
+  end
+end
+
 local labels = { "labels", "(n, ..), counted from 0", dtypes = "integer" }
 
 loss { "NllLoss",
@@ -194,10 +219,7 @@ loss { "NllLoss",
     .. "reduction='none'} }",
   { "ignore_index", "integer", unset = "no label", doc = "the label of what does not count" },
   of = function(o, x, label, factors)
-    if factors and (#factors.shape ~= 1 or factors.shape[1] ~= x.shape[2]) then
-      fail(("NllLoss: weight is (%s), expected (%s), one a class"):format(
-        table.concat(factors.shape, ","), tostring(x.shape[2])))
-    end
+    check_classes("NllLoss", x, factors)
     -- What does not count is looked up as class 0, and left out behind it.
     local counts = o.ignore_index and label:ne(o.ignore_index)
     local class = classes_of("NllLoss", x, counts and where(counts, label, 0) or label)
@@ -217,28 +239,34 @@ loss { "MultiMarginLoss",
   math = "sum_j max(0, margin - x_label + x_j)^p / classes, j != label",
   source = "torch.nn.MultiMarginLoss",
   rows = true,
-  inputs = { { "x", "(n, classes)" }, { "labels", "(n), counted from 0", dtypes = "integer" } },
-  cases = "{ {x={4,5}, labels={{4}, low=0, high=5}}, "
+  inputs = { { "x", "(n, classes)" }, { "labels", "(n), counted from 0", dtypes = "integer" },
+    { "weight", "(classes): factors of the rows, by their labels", optional = true } },
+  cases = "{ {x={4,5}, labels={{4}, low=0, high=5}, weight={{5}, low=0.5, high=1.5}}, "
     .. "{x={4,5}, labels={{4}, low=0, high=5}, p=2, margin=0.5, reduction='none'} }",
   { "p", "integer", 1, min = 1, max = 2, doc = "the power" },
   { "margin", "number", 1, doc = "the distance that is asked for" },
-  terms = function(o, x, label)
-    local at = classes_of("MultiMarginLoss", x, label):unsqueeze { axes = { 2 } }
+  terms = function(o, x, label, factors)
+    local class = classes_of("MultiMarginLoss", x, label)
+    local at = class:unsqueeze { axes = { 2 } }
+    check_classes("MultiMarginLoss", x, factors)
     local own = at:eq(kit.range(x, x.shape[2]))
     local at_label = x:gather_elements(at, { axis = 2 })
     local over = where(own, 0, (x - at_label + o.margin):relu())
-    return (o.p == 2 and over:square() or over):sum { axes = { 2 } } * (1 / x.shape[2])
+    local terms = (o.p == 2 and over:square() or over):sum { axes = { 2 } } * (1 / x.shape[2])
+    return factors and terms * factors:gather(class) or terms
   end }
 
 loss { "MultilabelSoftMarginLoss",
   summary = "Binary cross-entropy of logits, a mean over the classes of each row.",
   math = "mean_j target_j softplus(-x_j) + (1 - target_j) softplus(x_j)",
   source = "torch.nn.MultiLabelSoftMarginLoss",
-  inputs = { { "x", "(.., classes): logits" }, { "target", "shape of x, 0 or 1" } },
-  cases = "{ {x={4,5}, target={{4,5}, low=0, high=1}}, "
+  inputs = { { "x", "(.., classes): logits" }, { "target", "shape of x, 0 or 1" }, weight },
+  cases = "{ {x={4,5}, target={{4,5}, low=0, high=1}, weight={5}}, "
     .. "{x={4,5}, target={{4,5}, low=0, high=1}, reduction='none'} }",
-  terms = function(_, x, target)
-    return ((1 - target) * x + (-x):softplus()):mean { axes = { -1 } }
+  terms = function(_, x, target, factors)
+    local terms = (1 - target) * x + (-x):softplus()
+    check_factor("MultilabelSoftMarginLoss", x, factors, "weight")
+    return (factors and terms * factors or terms):mean { axes = { -1 } }
   end }
 
 loss { "SoftMarginLoss",

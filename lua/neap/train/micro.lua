@@ -29,7 +29,7 @@ function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0
 local function counted(goal, fields)
   local counts = goal.counts
   local labels = counts and counts.alone and fields[counts.field]
-  if not labels or not labels.dtype:find "^[iu]" then return nil end
+  if not labels or not counts.ignored or not labels.dtype:find "^[iu]" then return nil end
   return labels:_count_not(counts.ignored)
 end
 
@@ -43,7 +43,7 @@ local function check_shares(goal, fields)
         over parts of a batch do not add up to "
       .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
   end
-  local is_counted = counts.alone or not labels.dtype:find "^[iu]"
+  local is_counted = counts.alone or not counts.ignored or not labels.dtype:find "^[iu]"
   if is_counted or labels:_count_not(counts.ignored) == labels:n_element() then return end
   core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and \z
         this batch has such labels: means over "
