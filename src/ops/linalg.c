@@ -283,13 +283,32 @@ static double sign_of(const double *lu, int64_t n, bool abs) {
   return sign;
 }
 
+/* x 2^power, whatever the power. */
+static double scaled(double x, int64_t power) {
+  enum { MOST = 1 << 14 }; /* beyond it every double is 0 or infinite */
+  return ldexp(x, (int)NEAP_MAX(NEAP_MIN(power, MOST), -MOST));
+}
+
+/* The product of the pivots, its sign that of the swaps too, as a number near 1 times 2^*power: the
+ * product of some of them may be larger or smaller than that of all. */
+static double product_of(const double *lu, int64_t n, int64_t *power) {
+  double product = sign_of(lu, n, false);
+  *power = 0;
+  for (int64_t i = 0; i < n; i++) {
+    int own = 0;
+    product = frexp(product * lu[i * n + i], &own);
+    *power += own;
+  }
+  return product;
+}
+
 static void det_one(const neap_matrix_job *j, int64_t at, double *lu) {
-  int64_t n = j->size.n;
+  int64_t n = j->size.n, power;
   int zero = 0;
   double det = NAN;
   if (factor(j, at, lu, &zero)) {
-    det = sign_of(lu, n, false);
-    for (int64_t i = 0; i < n; i++) det *= lu[i * n + i];
+    det = product_of(lu, n, &power);
+    det = scaled(det, power);
   }
   neap_matrix_fill(&j->call->out[0], at, 1, det);
 }
@@ -326,39 +345,63 @@ static void cost_det(const neap_infer *c, neap_cost *cost) {
   cost->flops /= 4; /* the factors alone */
 }
 
+/* Rows of a (n,n), then its columns, times powers of 2 so that the largest of each is near 1;
+ * returns the sum of the powers that were taken out, which are in `row` and `column`. */
+static int64_t equilibrate(double *a, int64_t n, double *row, double *column) {
+  int64_t sum = 0;
+  for (int by_column = 0; by_column < 2; by_column++)
+    for (int64_t i = 0; i < n; i++) {
+      double *line = by_column ? a + i * n : a + i, largest = 0;
+      int64_t step = by_column ? 1 : n;
+      int power = 0;
+      for (int64_t k = 0; k < n; k++) largest = NEAP_MAX(largest, fabs(line[k * step]));
+      frexp(largest, &power); /* 0 of a line of zeros */
+      for (int64_t k = 0; k < n; k++) line[k * step] = ldexp(line[k * step], -power);
+      (by_column ? column : row)[i] = power;
+      sum += power;
+    }
+  return sum;
+}
+
+/* The factors, their pivots, the inverse, and the powers of rows and columns. */
+static int64_t cofactor_doubles(int64_t n) { return inverse_doubles(n) + 2 * n; }
+
 /* det(x) x^-T, which exists where x has no inverse, too. A pivot of 0 is taken for one that is as
- * small as its rounding: the others times that inverse have the same error. */
+ * small as its rounding: the others times that inverse have the same error. So that this is small
+ * for every element, rows and columns are made alike before. */
 static void cofactor_one(const neap_matrix_job *j, int64_t at, double *lu) {
   const neap_operand *y = &j->call->out[0];
-  int64_t n = j->size.n;
-  double *b = lu + lu_doubles(n), largest = 0;
-  int zero = 0;
-  if (!factor(j, at, lu, &zero)) {
+  int64_t n = j->size.n, power;
+  double *b = lu + lu_doubles(n), *row = b + n * n, *column = row + n;
+  if (!neap_matrix_load(&j->call->in[0], at, n, n, lu)) {
     neap_matrix_fill(y, at, n * n, NAN);
     return;
   }
-  for (int64_t i = 0; i < n * n; i++) largest = NEAP_MAX(largest, fabs(lu[i]));
-  double det = sign_of(lu, n, false), least = (largest > 0 ? largest : 1) * 0x1p-52;
+  int64_t taken = equilibrate(lu, n, row, column);
+  neap_lapack_lu(n, lu, (int *)(void *)(lu + n * n));
   for (int64_t i = 0; i < n; i++) {
     double *pivot = &lu[i * n + i];
-    if (*pivot == 0) *pivot = least;
-    det *= *pivot;
+    if (*pivot == 0) *pivot = 0x1p-52;
   }
-  det *= neap_number_at(&j->call->in[1], at);
+  double det = product_of(lu, n, &power) * neap_number_at(&j->call->in[1], at);
   set_identity(b, n, 1);
   neap_lapack_lu_solve(true, n, n, lu, pivots_of(lu, n), b);
-  for (int64_t i = 0; i < n * n; i++) b[i] *= det;
+  for (int64_t c = 0; c < n; c++)
+    for (int64_t r = 0; r < n; r++) {
+      int64_t own = power + taken - (int64_t)row[r] - (int64_t)column[c];
+      b[c * n + r] = scaled(b[c * n + r] * det, own);
+    }
   neap_matrix_store(y, at, n, n, n, b);
 }
 
 static bool choose_cofactor(neap_choose *c) {
-  return neap_matrices_choose(c, inverse_doubles(neap_matrices_of(c->in, 1).n));
+  return neap_matrices_choose(c, cofactor_doubles(neap_matrices_of(c->in, 1).n));
 }
 
 static void run_cofactor(const neap_call *call) {
   const neap_shape *x = &call->in[0].type.shape;
   if (neap_shape_elems(x) == 0) return;
-  neap_matrices_run(call, inverse_doubles(x->dim[x->n_dim - 1]), cofactor_one);
+  neap_matrices_run(call, cofactor_doubles(x->dim[x->n_dim - 1]), cofactor_one);
 }
 
 extern const neap_op neap_op_Det;

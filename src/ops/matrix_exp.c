@@ -1,6 +1,9 @@
 /* matrix_exp.c: MatrixExp, exponentials of stacks of matrices, by scaling and squaring: x is halved
- * until its norm is small, a quotient of polynomials of degree 13 is taken there, and squared as
- * many times.
+ * until its powers are small, a quotient of polynomials of degree 13 is taken there, and squared as
+ * many times. How often follows from powers of x and not from its norm, which may be far above
+ * them: each halving too many costs digits (Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 31,
+ * 2009). Of a triangle the diagonal and the line beside it are known, and put right after each
+ * square.
  */
 #include "math/blas.h"
 #include "ops/matrices.h"
@@ -11,8 +14,8 @@
 /* Below this norm the quotient is as exact as f64 (Higham 2005, table 2.3). */
 #define LARGEST_NORM 5.371920351148152
 
-/* Squares of the matrix, two sums, the quotient's parts, and pivots. */
-enum { N_SQUARE = 7 };
+/* The matrix and powers of it, two sums, the quotient's parts, and pivots. */
+enum { N_SQUARE = 8 };
 static int64_t exp_doubles(int64_t n) { return N_SQUARE * n * n + (n + 1) / 2; }
 
 /* c = a b. What lies column by column is, row by row, the transpose: the factors change places. */
@@ -38,6 +41,77 @@ static void combine(int64_t n, const double *a6, double p, const double *a4, dou
   for (int64_t i = 0; i < n; i++) out[i * n + i] += s;
 }
 
+/* log2 of a norm's root; of 0, less than any other. */
+static double root_log2(int64_t n, const double *a, int power) { return log2(norm_of(n, a)) / power; }
+
+/* log2 of the norm of |a|^27; `row` and `next` are n numbers each. */
+static double log2_of_27th(int64_t n, const double *a, double *row, double *next) {
+  double log = 0;
+  for (int64_t c = 0; c < n; c++) row[c] = 1;
+  for (int i = 0; i < 27; i++) {
+    double largest = 0;
+    for (int64_t c = 0; c < n; c++) {
+      next[c] = 0;
+      for (int64_t r = 0; r < n; r++) next[c] += row[r] * fabs(a[c * n + r]);
+      largest = NEAP_MAX(largest, next[c]);
+    }
+    if (largest == 0) return -INFINITY;
+    log += log2(largest);
+    for (int64_t c = 0; c < n; c++) row[c] = next[c] / largest;
+  }
+  return log;
+}
+
+/* How often x = a 2^scale must be halved: `roots` are log2 of the roots of norms of powers 6, 8, 10
+ * of a. First until they are within the quotient's reach, then until its error, of the 27th power,
+ * is below a rounding. */
+static int halvings(int64_t n, const double *a, const double roots[3], int scale, double *row) {
+  const double reach = log2(LARGEST_NORM), quotient = -116.447; /* log2 of 1 / (C(26,13) 27!) */
+  double eta = fmin(fmax(roots[0], roots[1]), fmax(roots[1], roots[2])) + scale;
+  double times = fmax(ceil(eta - reach), 0);
+  double error = quotient + log2_of_27th(n, a, row, row + n) - log2(norm_of(n, a)) +
+                 26 * (scale - times) + 53;
+  if (error > 0) times += ceil(error / 26);
+  /* The matrix itself, times the quotient's largest number, must not be too large. */
+  return (int)fmax(times, scale - 600);
+}
+
+/* The exponential of a 2x2 triangle's other element, divided by it: (e^p - e^q) / (p - q). */
+static double divided_difference(double p, double q) {
+  double half = (p - q) / 2;
+  double ratio = fabs(half) < 1e-4 ? 1 + half * half / 6 : sinh(half) / half;
+  /* Far apart, sinh is infinite where the difference is not. */
+  return fabs(half) > 300 ? (exp(p) - exp(q)) / (p - q) : exp((p + q) / 2) * ratio;
+}
+
+/* y is to be the exponential of a 2^power, a triangle: its diagonal and the line beside it, and the
+ * zeros on the other side. */
+static void set_lines(int64_t n, const double *a, int power, bool upper, double *y) {
+  for (int64_t c = 0; c < n; c++)
+    for (int64_t r = 0; r < n; r++)
+      if (upper ? r > c : r < c) y[c * n + r] = 0;
+  for (int64_t i = 0; i < n; i++) {
+    int64_t at = i * n + i, beside = upper ? at + n : at + 1;
+    double own = ldexp(a[at], power);
+    y[at] = exp(own);
+    if (i + 1 == n) continue;
+    double x = ldexp(a[beside], power);
+    y[beside] = x == 0 ? 0 : x * divided_difference(own, ldexp(a[at + n + 1], power));
+  }
+}
+
+/* Whether nothing is above the diagonal, or below it. */
+static bool is_triangle(int64_t n, const double *a, bool upper) {
+  for (int64_t c = 0; c < n; c++)
+    for (int64_t r = 0; r < n; r++)
+      if ((upper ? r > c : r < c) && a[c * n + r] != 0) return false;
+  return true;
+}
+
+static void scale_by(int64_t size, double *a, int power) {
+  for (int64_t i = 0; i < size; i++) a[i] = ldexp(a[i], power);
+}
+
 /* The quotient is (v - u)^-1 (v + u), u of the odd powers of a and v of the even ones. */
 static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
   static const double b[] = {64764752532480000.,
@@ -57,21 +131,32 @@ static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
   const neap_operand *y = &j->call->out[0];
   int64_t n = j->size.n, size = n * n;
   double *a2 = a + size, *a4 = a2 + size, *a6 = a4 + size, *u = a6 + size, *v = u + size,
-         *w = v + size;
-  int *pivot = (int *)(void *)(w + size), n_halved = 0;
+         *w = v + size, *x = w + size;
+  int *pivot = (int *)(void *)(x + size), scale = 0;
   if (!neap_matrix_load(&j->call->in[0], at, n, n, a)) {
     neap_matrix_fill(y, at, size, NAN);
     return;
   }
-  double norm = norm_of(n, a);
-  if (norm > LARGEST_NORM) {
-    frexp(norm / LARGEST_NORM, &n_halved);
-    for (int64_t i = 0; i < size; i++) a[i] = ldexp(a[i], -n_halved);
-  }
+  memcpy(x, a, (size_t)size * sizeof *x);
+  bool upper = is_triangle(n, a, true), triangle = upper || is_triangle(n, a, false);
 
+  /* Of a large matrix the powers are those of a part of it, so that they are finite. */
+  double largest = 0;
+  for (int64_t i = 0; i < size; i++) largest = NEAP_MAX(largest, fabs(a[i]));
+  if (largest > 1) frexp(largest, &scale);
+  scale_by(size, a, -scale);
   multiply(n, a, a, a2);
   multiply(n, a2, a2, a4);
   multiply(n, a2, a4, a6);
+  multiply(n, a4, a4, u);
+  multiply(n, a4, a6, v);
+  double roots[] = {root_log2(n, a6, 6), root_log2(n, u, 8), root_log2(n, v, 10)};
+  int n_halved = halvings(n, a, roots, scale, w), back = scale - n_halved;
+  scale_by(size, a, back);
+  scale_by(size, a2, 2 * back);
+  scale_by(size, a4, 4 * back);
+  scale_by(size, a6, 6 * back);
+
   /* u = a (a6 (b13 a6 + b11 a4 + b9 a2) + b7 a6 + b5 a4 + b3 a2 + b1) */
   combine(n, a6, b[13], a4, b[11], a2, b[9], 0, v);
   multiply(n, a6, v, w);
@@ -90,7 +175,9 @@ static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
   neap_lapack_lu(n, w, pivot);
   neap_lapack_lu_solve(false, n, n, w, pivot, v);
 
-  for (; n_halved > 0; n_halved--) {
+  for (int left = n_halved; left >= 0; left--) {
+    if (triangle) set_lines(n, x, -left, upper, v);
+    if (left == 0) break;
     multiply(n, v, v, w);
     memcpy(v, w, (size_t)size * sizeof *v);
   }
@@ -149,14 +236,14 @@ const neap_op neap_op_MatrixExp = {
   .summary = "Exponentials of matrices.",
   .math = "y = sum of x^k / k!",
   .example = "net:MatrixExp(\"x\", \"y\")",
-  .source = "torch.linalg.matrix_exp; Higham, SIAM J. Matrix Anal. Appl. 26, 2005, computed in f64",
+  .source = "torch.linalg.matrix_exp; Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 31, 2009, in f64",
   .inputs = {{"x", "(..,N,N)"}},
   .outputs = {{"y", "shape of x"}},
   .infer = infer,
   .cost = cost,
   .grad = grad,
   .nan = NEAP_NAN_REACHES,
-  .infinity = NEAP_INFINITY_REACHES,
+  .infinity = NEAP_INFINITY_BLURS,
   .sum = NEAP_SUM_DOUBLE,
   .special = "all of y is NaN where a matrix has a NaN or an infinity",
   .mixed = NEAP_MIXED_FULL,

@@ -70,6 +70,66 @@ describe("linear algebra", function()
     end
   end)
 
+  it("has the exponential of what is far from normal, whose powers are below its norm", function()
+    local function is(expected, x)
+      local got = neap.tensor(x, "f64"):matrix_exp()
+      for i, row in ipairs(expected) do
+        for j, y in ipairs(row) do
+          local off = math.abs(got[{ i, j }] - y)
+          assert.is_true(got[{ i, j }] == y or off <= 1e-14 * math.abs(y), ("%d,%d: %.17g, %.17g"):format(i, j,
+            got[{ i, j }], y))
+        end
+      end
+    end
+    local e = math.exp(1)
+    is({ { e, 1e6 * e }, { 0, e } }, { { 1, 1e6 }, { 0, 1 } })
+    is({ { e, 0 }, { 1e6 * e, e } }, { { 1, 0 }, { 1e6, 1 } })
+    is({ { 1 / e, 1e300 / e * (1 - 1 / e) }, { 0, 1 / e / e } }, { { -1, 1e300 }, { 0, -2 } })
+    is({ { 1, 1e308 }, { 0, 1 } }, { { 0, 1e308 }, { 0, 0 } })
+    is({ { math.huge, 0 }, { 0, 0 } }, { { 1000, 0 }, { 0, -1000 } })
+    is({ { math.exp(-200), 200 * math.exp(-200) }, { 0, math.exp(-200) } },
+      { { -200, 200 }, { 0, -200 } })
+    is({ { 1, 2, 3 + 4e5 }, { 0, 1, 4e5 }, { 0, 0, 1 } }, { { 0, 2, 3 }, { 0, 0, 4e5 }, { 0, 0, 0 } })
+    -- the derivative by the diagonal: e^a + b ((a - d - 1) e^a + e^d) / (a - d)^2
+    local x = neap.tensor({ { -1, 1e6 }, { 0, -2 } }, "f64")
+    local d = neap.grad(function(m) return m:matrix_exp():sum() end)(x)
+    near(neap.tensor(1 / e + 1e6 / e / e, "f64"), neap.tensor(d[{ 1, 1 }], "f64"), 1e-7)
+  end)
+
+  it("has determinants, and gradients of them, where rows and columns are of other sizes",
+    function()
+      local function diagonal(...) return neap.tensor({ ... }, "f64"):diag() end
+      local large, small = diagonal(1e200, 1e200, 1e-300), diagonal(1e-200, 1e-200, 1e300)
+      local function is(expected, x)
+        assert.is_true(math.abs(x - expected) <= 1e-13 * math.abs(expected), tostring(x))
+      end
+      is(1e100, large:det():item())
+      is(1e-100, small:det():item())
+      local slope = neap.grad(function(x) return x:det() end)
+      local d = slope(large)
+      is(1e-100, d[{ 1, 1 }])
+      assert.are.equal(0, d[{ 1, 2 }])
+      is(1e100, slope(small)[{ 2, 2 }])
+      -- a row of zeros: what a large element of another row would be off by stays in its row
+      d = slope(neap.tensor({ { 1e8, 1 }, { 0, 0 } }, "f64"))
+      is(-1, d[{ 2, 1 }])
+      is(1e8, d[{ 2, 2 }])
+      assert.is_true(math.abs(d[{ 1, 1 }]) < 1e-15)
+    end)
+
+  it("has gradients of pseudo-inverses where singular values are equal, or 0", function()
+    local w = neap.arange(6):to("f64"):reshape(2, 3)
+    local function slope(x) return neap.grad(function(a) return (a:pinv() * w):sum() end)(x) end
+    near(neap.tensor({ { 0, -1 }, { -3, -4 }, { 2, 5 } }, "f64"),
+      slope(neap.tensor({ { 1, 0 }, { 0, 1 }, { 0, 0 } }, "f64")))
+    -- rank 1: PyTorch's
+    near(neap.tensor({ { -0.0114285714, -0.0126530612 }, { -0.0314285714, -0.0424489796 },
+      { -0.0514285714, -0.0722448980 } }, "f64"),
+      slope(neap.tensor({ { 1, 2 }, { 2, 4 }, { 3, 6 } }, "f64")), 1e-9)
+    near(neap.tensor({ { 0.5, 0 }, { 0, 0 } }, "f64"),
+      neap.tensor({ { 2, 0 }, { 0, 1e-3 } }, "f64"):pinv { rtol = 0.01 })
+  end)
+
   it("names the matrix that has no answer", function()
     local x = stack(3, 2, 2)
     x[2] = neap.zeros { 2, 2, dtype = "f64" }

@@ -1,5 +1,5 @@
---- Linear algebra that is made of factors of matrices: singular values, norms, pseudo-inverses and
--- least squares.
+--- Linear algebra that is made of factors of matrices: singular values, norms and least
+-- squares.
 -- @module neap.ops.linalg
 local compose = require "neap.ops.compose"
 local core = require "neap.core"
@@ -20,26 +20,6 @@ compose.define { "SvdVals",
   outputs = { { "s", "(..,K), K = min(M,N)" } },
   cases = "{ {x={4,3}}, {x={2,3,5}} }",
   of = function(_, x) return values(x) end }
-
-compose.define { "Pinv",
-  summary = "Pseudo-inverses of matrices; singular values below a part of the largest count as 0.",
-  math = "y = v diag(1 / s) u'",
-  example = 'net:Pinv("x", "y")',
-  source = "torch.linalg.pinv",
-  inputs = { { "x", "(..,M,N)" } },
-  outputs = { { "y", "(..,N,M)" } },
-  { "rtol", "number", unset = "max(M, N) roundings of the dtype", min = 0,
-    doc = "the part of the largest singular value" },
-  cases = "{ {x={4,3}}, {x={2,3,3}, rtol=1e-3} }",
-  of = function(o, x)
-    local u, s, vt = x:svd()
-    local n = #x.shape
-    local rounding = x.dtype == "f64" and 2 ^ -52 or 2 ^ -23
-    local rtol = o.rtol or math.max(x.shape[n - 1], x.shape[n]) * rounding
-    local counts = s:gt(s:max { axes = { -1 }, keepdim = true } * rtol)
-    local by = kit.where(counts, 1 / kit.where(counts, s, 1), 0)
-    return (vt * by:unsqueeze { axes = { -1 } }):mat_mul(u, { trans_a = true, trans_b = true })
-  end }
 
 compose.define { "Lstsq",
   summary = "Least squares: what comes nearest to solving systems of more equations than unknowns.",
