@@ -158,7 +158,13 @@ end)
 describe("how do bytes go with the batch, and with the budget?", function()
   it("is one plan for each batch", function()
     local model = lenet()
-    local curve = model:plan(step):curve("batch", { 1, 7, 32 })
+    local plan = model:plan(step)
+    local limited = { total = plan.total_bytes + 1 } -- as --fit has it: larger batches are refused
+    for key, value in pairs(step) do limited[key] = value end
+    local rows = model:plan(limited):curve "batch"
+    assert.are.same({ "refused", "refused" }, { rows[#rows - 1].size, rows[#rows].size })
+    assert.are.equal(plan.total_bytes, rows[#rows - 2].total_bytes)
+    local curve = plan:curve("batch", { 1, 7, 32 })
     for i, n in ipairs { 1, 7, 32 } do
       local p = model:plan(with(step, { batch = n }))
       assert.are.equal(n, curve[i].batch)

@@ -193,11 +193,17 @@ local function batches_around(batch)
   return list
 end
 
---- plan:curve "batch": the plan of each of several batches.
+--- plan:curve "batch": the plan of each of several batches; without bytes where a budget or total
+-- of the plan's refuses it.
 function whatif.by_batch(plan, points)
   local rows = {}
   for i, n in ipairs(points or batches_around(plan.batch)) do
-    local p = n == plan.batch and plan or again.plan("plan:curve", plan, { batch = n })
+    local ok, p = true, plan
+    if n ~= plan.batch then ok, p = pcall(again.plan, "plan:curve", plan, { batch = n }) end
+    if not ok then
+      if not (type(p) == "table" and rawget(p, "code") == "budget") then error(p, 0) end
+      p = {}
+    end
     rows[i] = { batch = n, arena_bytes = p.arena_bytes, total_bytes = p.total_bytes }
   end
   return curve("batch", plan, rows)
