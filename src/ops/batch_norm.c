@@ -167,6 +167,64 @@ static void describe(neap_onednn_case *c, const neap_attr_value *attrs) {
   c->relu = attrs[RELU].i != 0 && !(c->global_stats && c->n_out < 4);
 }
 
+/* oneDNN normalises bf16 by vectors of f32: gamma and beta are widened, and the gradients of both
+ * rounded, at the head of the scratch, where each has its row. Of f32 there are none. */
+static size_t row_bytes(const neap_shape *x) {
+  return neap_align(neap_size_mul((size_t)x->dim[1], sizeof(float)));
+}
+
+static size_t rows_bytes(const neap_type *x, int n_row) {
+  return neap_is_half(x->dtype) ? neap_size_mul((size_t)n_row, row_bytes(&x->shape)) : 0;
+}
+
+/* The operands of a case as oneDNN takes them: of halves the vectors as f32. */
+typedef struct wide_types {
+  neap_type in[NEAP_ONEDNN_MAX_IN], out[NEAP_ONEDNN_MAX_OUT];
+} wide_types;
+
+static void widen_vectors(neap_onednn_case *c, wide_types *types) {
+  for (int i = 0; i < c->n_in; i++) {
+    types->in[i] = c->in[i];
+    if (c->in[i].shape.n_dim == 1) types->in[i].dtype = neap_compute_dtype(c->in[i].dtype);
+  }
+  for (int k = 0; k < c->n_out; k++) {
+    types->out[k] = c->out[k];
+    if (c->out[k].shape.n_dim == 1) types->out[k].dtype = neap_compute_dtype(c->out[k].dtype);
+  }
+  c->in = types->in;
+  c->out = types->out;
+}
+
+/* The choice of the case, with room for `n_row` vectors. */
+static bool choose_with_rows(neap_choose *choose, neap_onednn_case *c, int n_row) {
+  wide_types types;
+  const size_t bytes = rows_bytes(&choose->in[X], n_row);
+  if (c->n_in > NEAP_ONEDNN_MAX_IN || c->n_out > NEAP_ONEDNN_MAX_OUT) return false;
+  widen_vectors(c, &types);
+  if (!neap_dnnl_choose(choose, c)) return false;
+  choose->choice->scratch_bytes = neap_size_add(choose->choice->scratch_bytes, bytes);
+  return true;
+}
+
+/* The kernel's own scratch is what stands behind the vectors. */
+static neap_status bind_with_rows(const neap_bind *bind, neap_onednn_case *c, int n_row,
+                                  void **kernel, neap_error *error) {
+  wide_types types;
+  neap_choice choice = *bind->choice;
+  neap_bind inner = *bind;
+  inner.choice = &choice;
+  choice.scratch_bytes -= rows_bytes(&bind->in[X], n_row);
+  widen_vectors(c, &types);
+  return neap_dnnl_bind(&inner, c, kernel, error);
+}
+
+/* Row k of the scratch in place of an operand's elements. */
+static void *take_row(const neap_call *call, int k, neap_operand *operand) {
+  operand->type.dtype = NEAP_DTYPE_F32;
+  operand->data = (char *)call->scratch + (size_t)k * row_bytes(&call->in[X].type.shape);
+  return operand->data;
+}
+
 /* oneDNN 2.6's kernels for layouts that are not blocked wait for all threads of the region around
  * them, whatever their own number: on one lane of a dag that is for ever. */
 static bool waits_for_the_others(const neap_choice *choice) {
@@ -194,14 +252,16 @@ static bool choose_dnnl(neap_choose *choose) {
   if (c.global_stats && c.relu) return false;
   /* it writes them, asked or not */
   if (!c.global_stats && (c.n_out < 3 || (c.relu && c.n_out < 4))) return false;
-  return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
+  /* Of halves there is only what trains: else it is a factor and a shift, which rows.h has. */
+  if (neap_is_half(choose->in[X].dtype) && c.global_stats) return false;
+  return choose_with_rows(choose, &c, 2) && !waits_for_the_others(choose->choice);
 }
 
 static neap_status bind_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_NORM);
   /* The case that choose has asked about. */
   describe(&c, bind->attrs);
-  return neap_dnnl_bind(bind, &c, kernel, error);
+  return bind_with_rows(bind, &c, 2, kernel, error);
 }
 
 /* Fills channel c of y with NaN. A layout of it is plain, in blocks of channels, or channels last;
@@ -222,7 +282,9 @@ static void fill_channel(const neap_operand *y, int64_t c) {
     step = channels;
   }
   for (int64_t n = 0; n < shape->dim[0]; n++)
-    for (int64_t s = 0; s < plane; s++) ((float *)y->data)[n * image + first + s * step] = NAN;
+    for (int64_t s = 0; s < plane; s++)
+      neap_cast(y->type.dtype, neap_element_at(y, n * image + first + s * step), NEAP_DTYPE_F32,
+                &(float){NAN}, 1);
 }
 
 /* oneDNN's relu behind its norm makes 0 of NaN. A batch with NaN or infinities in a channel has no
@@ -240,7 +302,7 @@ static void keep_nan(const neap_call *call) {
 
 /* Given statistics are not written by oneDNN: the outputs mean and var are then copies of the
  * running ones. */
-static void run_dnnl(const neap_call *call) {
+static void run_dnnl_wide(const neap_call *call) {
   neap_dnnl_run(call);
   /* The record promises that NaN stays, whichever engine computes. */
   if (call->attrs[TRAINING].i != 0 && call->attrs[RELU].i != 0) keep_nan(call);
@@ -250,6 +312,23 @@ static void run_dnnl(const neap_call *call) {
     if (call->out[k].data != NULL)
       memcpy(call->out[k].data, call->in[RUNNING_MEAN + k - 1].data,
              neap_type_bytes(&call->out[k].type));
+}
+
+static void run_dnnl(const neap_call *call) {
+  const neap_dtype dtype = call->in[X].type.dtype;
+  if (!neap_is_half(dtype)) {
+    run_dnnl_wide(call);
+    return;
+  }
+  neap_operand in[NEAP_ONEDNN_MAX_IN];
+  memcpy(in, call->in, (size_t)call->n_in * sizeof *in);
+  for (int i = GAMMA; i <= BETA; i++)
+    neap_cast(NEAP_DTYPE_F32, take_row(call, i - GAMMA, &in[i]), dtype, call->in[i].data,
+              in[i].type.shape.dim[0]);
+  neap_call inner = *call;
+  inner.in = in;
+  inner.scratch = (char *)call->scratch + rows_bytes(&call->in[X].type, 2);
+  run_dnnl_wide(&inner);
 }
 
 /* With a relu only behind oneDNN's own forward: the mask is in its format. */
@@ -262,13 +341,36 @@ static bool choose_dnnl_grad(neap_choose *choose) {
   if (choose->pair != NULL) c.in_layout[0] = choose->pair->in[0];
   c.in_layout[1] = c.in_layout[0];
   if (!has_short_sums(&choose->in[0].shape, &c.in_layout[0])) return false;
-  return neap_dnnl_choose(choose, &c) && !waits_for_the_others(choose->choice);
+  return choose_with_rows(choose, &c, 3) && !waits_for_the_others(choose->choice);
 }
 
 static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_NORM_GRAD);
   describe(&c, bind->attrs);
-  return neap_dnnl_bind(bind, &c, kernel, error);
+  return bind_with_rows(bind, &c, 3, kernel, error);
+}
+
+static void run_dnnl_grad(const neap_call *call) {
+  enum { GRAD_GAMMA = 4, DGAMMA = 1, DBETA = 2 };
+  const neap_dtype dtype = call->in[X].type.dtype;
+  if (!neap_is_half(dtype)) {
+    neap_dnnl_run(call);
+    return;
+  }
+  const int64_t channels = call->in[X].type.shape.dim[1];
+  neap_operand in[NEAP_ONEDNN_MAX_IN], out[NEAP_ONEDNN_MAX_OUT];
+  memcpy(in, call->in, (size_t)call->n_in * sizeof *in);
+  memcpy(out, call->out, (size_t)call->n_out * sizeof *out);
+  neap_cast(NEAP_DTYPE_F32, take_row(call, 0, &in[GRAD_GAMMA]), dtype, call->in[GRAD_GAMMA].data,
+            channels);
+  for (int k = DGAMMA; k <= DBETA; k++) take_row(call, k, &out[k]);
+  neap_call inner = *call;
+  inner.in = in;
+  inner.out = out;
+  inner.scratch = (char *)call->scratch + rows_bytes(&call->in[X].type, 3);
+  neap_dnnl_run(&inner);
+  for (int k = DGAMMA; k <= DBETA; k++)
+    neap_cast(dtype, call->out[k].data, NEAP_DTYPE_F32, out[k].data, channels);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -305,7 +407,7 @@ const neap_op neap_op_BatchNorm = {
   .grad = grad,
   .sum = NEAP_SUM_LIBRARY,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
+                                    .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
                                     .widens = true,
                                     .choose = choose_dnnl,
                                     .bind = bind_dnnl,
@@ -366,12 +468,12 @@ const neap_op neap_op_BatchNormGrad = {
     "dx = training ? s * (hg - mean_hg - z * mean_z) : s * hg;"
     "dgamma = Sum(h * z, axes = others(1)); dbeta = Sum(h, axes = others(1))",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
-                                    .dtypes = NEAP_BIT(F32),
+                                    .dtypes = NEAP_BIT(F32) | NEAP_HALVES,
                                     .widens = true,
                                     .choose = choose_dnnl_grad,
                                     .bind = bind_dnnl_grad,
                                     .unbind = neap_dnnl_unbind,
-                                    .run = neap_dnnl_run},
+                                    .run = run_dnnl_grad},
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
