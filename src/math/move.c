@@ -56,12 +56,29 @@ static neap_move simplify(const neap_move *move) {
   return out;
 }
 
+/* Elements that go in twos, fours or eights become one of that width: of the pairs of a bf16 layout,
+ * say. Returns the bytes of an element then. */
+static size_t widen_items(neap_move *m, size_t item_bytes) {
+  int last = m->n_dim - 1;
+  int64_t n = m->dim[last];
+  bool is_dense = m->in_stride[last] == 1 && m->out_stride[last] == 1;
+  if (last == 0 || !is_dense || (n != 2 && n != 4 && n != 8)) return item_bytes;
+  if ((size_t)n * item_bytes > sizeof(uint64_t)) return item_bytes;
+  /* All else must step by whole ones. */
+  for (int d = 0; d < last; d++)
+    if (m->in_stride[d] % n != 0 || m->out_stride[d] % n != 0) return item_bytes;
+  m->n_dim--;
+  for (int d = 0; d < last; d++) m->in_stride[d] /= n, m->out_stride[d] /= n;
+  return (size_t)n * item_bytes;
+}
+
 /* ---- the innermost loops, by element size ---------------------------------------------------- */
 
-/* A row: n elements. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i < rows, j <
- * columns. */
+/* Rows: n_row of n elements each. A tile: out[i * out_stride + j] = in[j * in_stride + i] for i <
+ * rows, j < columns. */
 typedef struct inner {
   int64_t n, in_stride, out_stride; /* of the last dimension */
+  int64_t n_row, in_step, out_step; /* of the one before it, where the last one is short */
   int64_t rows, row_out_stride;     /* of the one that is dense in the source */
 } inner;
 
@@ -137,13 +154,13 @@ typedef struct walk {
   char *out;
 } walk;
 
-/* One row by the width of its elements. */
-static void run_row(const walk *w, const char *in, char *out) {
+/* Rows by the width of their elements. */
+static void run_rows(const walk *w, const char *in, char *out) {
   switch (w->item_bytes) {
-    case 1: row_1(&w->inner, in, out); break;
-    case 2: row_2(&w->inner, in, out); break;
-    case 4: row_4(&w->inner, in, out); break;
-    default: row_8(&w->inner, in, out); break;
+    case 1: rows_1(&w->inner, in, out); break;
+    case 2: rows_2(&w->inner, in, out); break;
+    case 4: rows_4(&w->inner, in, out); break;
+    default: rows_8(&w->inner, in, out); break;
   }
 }
 
@@ -179,7 +196,7 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
     if (w->transpose)
       run_strip(w, strip, in, out);
     else
-      run_row(w, in, out);
+      run_rows(w, in, out);
     /* The next strip; after the last one the odometer: a dimension that is through goes back to its
      * begin, and the one before it one on. */
     if (++strip < w->n_strip) continue;
@@ -241,43 +258,57 @@ static void check_box(const neap_move *m, size_t item_bytes, const void *in, con
               "source and target lie apart, from %p and %p on", in, out);
 }
 
-/* Decides between rows and a transpose: a transpose when the last dimension is dense in the target
- * but strided in the source and some other dimension is dense in the source. That one and the last
- * form the tiles; the others are walked. */
+/* The dimension, not the last, that is dense in the source while the last is dense in the target
+ * alone: with it the last one is transposed. -1: there is none, or rows too short for tiles. */
+static int dense_in_source(const neap_move *m) {
+  enum { SHORT = 4 };
+  int last = m->n_dim - 1, found = -1;
+  if (m->out_stride[last] != 1 || m->in_stride[last] == 1 || m->in_stride[last] == 0) return -1;
+  if (m->dim[last] < SHORT && last > 1) return -1;
+  for (int d = 0; d < last; d++)
+    if (m->in_stride[d] == 1) found = d;
+  return found;
+}
+
+/* Takes from the box what the innermost loops do: a transpose where that is worth it, else rows;
+ * short ones, for which the walk's steps would cost more than the copy, several at once. */
+static void take_inner(walk *w) {
+  enum { SHORT = 16 };
+  neap_move *m = &w->outer;
+  int last = m->n_dim - 1, dense = dense_in_source(m);
+  w->inner = (inner){.n = m->dim[last],
+                     .in_stride = m->in_stride[last],
+                     .out_stride = m->out_stride[last],
+                     .n_row = 1};
+  if (dense >= 0) {
+    w->transpose = true;
+    w->inner.rows = m->dim[dense];
+    w->inner.row_out_stride = m->out_stride[dense];
+    w->n_strip = (m->dim[dense] + TILE - 1) / TILE;
+  }
+  remove_dim(m, last);
+  if (dense >= 0) {
+    remove_dim(m, dense);
+  } else if (last > 0 && w->inner.n < SHORT) {
+    w->inner.n_row = m->dim[last - 1];
+    w->inner.in_step = m->in_stride[last - 1];
+    w->inner.out_step = m->out_stride[last - 1];
+    remove_dim(m, last - 1);
+  }
+}
+
 void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out,
                    int n_thread) {
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] == 0) return;
-  walk w = {.outer = simplify(move), .n_strip = 1, .item_bytes = item_bytes, .in = in, .out = out};
+  walk w = {.outer = simplify(move), .n_strip = 1, .in = in, .out = out};
   if (NEAP_DEBUG) check_box(&w.outer, item_bytes, in, out);
+  w.item_bytes = widen_items(&w.outer, item_bytes);
   split_run(&w.outer);
-  neap_move *m = &w.outer;
-  int last = m->n_dim - 1;
-  w.inner =
-    (inner){.n = m->dim[last], .in_stride = m->in_stride[last], .out_stride = m->out_stride[last]};
-  for (int d = 0;
-       d < last && w.inner.out_stride == 1 && w.inner.in_stride != 1 && w.inner.in_stride != 0;
-       d++) {
-    if (m->in_stride[d] != 1) continue;
-    w.transpose = true;
-    w.inner.rows = m->dim[d], w.inner.row_out_stride = m->out_stride[d];
-    w.n_strip = (m->dim[d] + TILE - 1) / TILE;
-  }
-  int64_t item_elems = w.inner.n;
-  remove_dim(m, last);
-  /* The dimension that the strips run over is no outer one; it is found again by its strides, since
-   * removing the last has left the others in place. */
-  if (w.transpose) {
-    for (int d = 0; d < m->n_dim; d++)
-      if (m->in_stride[d] == 1 && m->dim[d] == w.inner.rows &&
-          m->out_stride[d] == w.inner.row_out_stride) {
-        remove_dim(m, d);
-        break;
-      }
-    item_elems *= NEAP_MIN(w.inner.rows, TILE);
-  }
+  take_inner(&w);
   /* The grain in items: a thread should move about NEAP_GRAIN elements at least. */
-  int64_t n = w.n_strip;
-  for (int d = 0; d < m->n_dim; d++) n *= m->dim[d];
+  int64_t n = w.n_strip, item_elems = w.inner.n * w.inner.n_row;
+  if (w.transpose) item_elems *= NEAP_MIN(w.inner.rows, TILE);
+  for (int d = 0; d < w.outer.n_dim; d++) n *= w.outer.dim[d];
   neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / item_elems, 1), n_thread, walk_items, &w);
 }

@@ -15,6 +15,18 @@ static void OF(row)(const inner *k, const void *from, void *to) {
   }
 }
 
+static void OF(rows)(const inner *k, const void *from, void *to) {
+  const T *restrict in = from;
+  T *restrict out = to;
+  if (k->n_row == 1) {
+    OF(row)(k, in, out);
+    return;
+  }
+  /* Short rows: a call of memcpy would cost more than they take. */
+  for (int64_t r = 0; r < k->n_row; r++, in += k->in_step, out += k->out_step)
+    for (int64_t i = 0; i < k->n; i++) out[i * k->out_stride] = in[i * k->in_stride];
+}
+
 /* A tile of any size, element by element: what is left of a tile at the box's edge, and all tiles
  * of widths that have no register transpose. */
 static void OF(corner)(const T *in, int64_t in_stride, T *out, int64_t out_stride, int64_t rows,
