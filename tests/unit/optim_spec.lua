@@ -158,6 +158,70 @@ describe("optim", function()
       0.081175, 0.071694, 0.061126, 0.05, 0.038874, 0.028306, 0.018826 },
       rates(optim.one_cycle { 20 }, 0.1))
     near({ 1, 0.81, 0.64 }, rates(optim.polynomial { 10, power = 2 }, 1))
+    near({ 0.01, 0.04, 0.07, 0.1, 0.07, 0.04, 0.01, 0.04 }, rates(optim.cyclic { 0.1, 3 }, 0.01))
+    near({ 0.01, 0.055, 0.1, 0.0775, 0.055, 0.0325, 0.01, 0.0325, 0.055, 0.04375 },
+      rates(optim.cyclic { 0.1, up = 2, down = 4, shape = "triangular2" }, 0.01))
+    near({ 0.01, 0.037, 0.0586, 0.07561, 0.049366, 0.0277147, 0.01, 0.024348907 },
+      rates(optim.cyclic { 0.1, 3, shape = "exponential", factor = 0.9 }, 0.01))
+    near({ 0.05, 0.09, 0.081, 0.0729 },
+      rates(optim.chained { { optim.warmup { 2 }, optim.exponential { 0.9 } } }, 0.1))
+  end)
+
+  it("LBFGS finds the least of a narrow valley, and goes on from a checkpoint as if never stopped",
+    function()
+      local Valley = nn.module { "Valley",
+        init = function(self) self:param("p", { 2 }, { op = "Literal", values = { -1.2, 1 } }) end,
+        forward = function(self, x)
+          local a, b = self.p:narrow(1, 1, 1), self.p:narrow(1, 2, 1)
+          return x + (1 - a):square() + (b - a:square()):square() * 100 -- Rosenbrock 1960
+        end }
+      local function make()
+        return neap.trainer { model = Valley(), loss = function(y) return y:sum() end,
+          optimizer = optim.LBFGS {} }
+      end
+      local path, t, last = os.tmpname() .. ".safetensors", make(), nil
+      for i = 1, 60 do
+        if i == 20 then
+          t:save(path)
+          t:close()
+          t = make()
+          t:load(path)
+        end
+        last = t:step({ x = neap.zeros(1) }).loss
+      end
+      os.remove(path)
+      local straight <close> = make()
+      for _ = 1, 60 do straight:step { x = neap.zeros(1) } end
+      local p = t.model:param("p").data
+      assert.is_true(last < 1e-9, tostring(last))
+      near({ 1, 1 }, p:totable())
+      assert.is_true(p:equal(straight.model:param("p").data))
+      t:close()
+    end)
+
+  it("LBFGS fits a net to all of its data, which Adam does not in as many steps", function()
+    local x = neap.arange(0, 60):reshape(20, 3):sin()
+    local y = x:matmul(neap.tensor { { 1, -2 }, { 0.5, 1 }, { 2, 0.3 } }):tanh()
+    local function loss_after(optimizer)
+      local t <close> = neap.trainer { loss = nn.MseLoss(), optimizer = optimizer,
+        model = nn.Sequential { seed = 3, input = { 3 }, nn.Linear { 3, 12 }, nn.Tanh(),
+          nn.Linear { 12, 2 } } }
+      local last
+      for _ = 1, 60 do last = t:step({ x = x, y = y }).loss end
+      return last
+    end
+    local lbfgs = loss_after(optim.LBFGS {})
+    assert.is_true(lbfgs < 1e-3, tostring(lbfgs))
+    assert.is_true(lbfgs < 0.02 * loss_after(optim.Adam { lr = 0.01 }))
+    assert.is_true(loss_after(optim.LBFGS { history = 1 }) < 1e-2)
+    local net = neap.net "f"
+    local w = net:param("w", { 2 }, 1)
+    local value = (w * w):sum()
+    local ok, err = pcall(function() optim.LBFGS {}:apply(net, net:gradient(value)) end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("opt:apply(net, grads, loss)", 1, true), tostring(err))
+    optim.LBFGS {}:apply(net, net:gradient(value), value)
+    assert.is_truthy(net:blob "w.direction")
   end)
 
   it("clips each element, then the norm", function()

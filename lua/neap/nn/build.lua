@@ -221,7 +221,7 @@ local function add_backward(record, loss, o)
   end
   local norm
   if o.grad_norm then norm = net:op("GradNorm", kept, { "gradient_norm" }, {}) end
-  if o.optimizer then o.optimizer:apply(net, grads) else net:keep(kept) end
+  if o.optimizer then o.optimizer:apply(net, grads, loss) else net:keep(kept) end
   return norm
 end
 

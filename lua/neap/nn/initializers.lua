@@ -19,12 +19,15 @@ end
 init.kaiming = maker("kaiming", "Kaiming", {
   doc = [[Uniform in +-sqrt(3 * gain^2 / fan_in): He et al., ICCV 2015. The gain sqrt(2) suits ReLU;
     sqrt(1/3) is Torch's default for layers without a statement about what follows.]],
-  { of = "Kaiming.gain", unset = "sqrt(2)" }, example = "neap.init.kaiming { gain = math.sqrt(2) }",
+  { of = "Kaiming.gain", unset = "sqrt(2)" }, { of = "Kaiming.mode" },
+  { of = "Kaiming.distribution" },
+  example = "neap.init.kaiming { gain = math.sqrt(2), distribution = \"normal\" }",
 })
 
 init.xavier = maker("xavier", "Xavier", {
   doc = "Uniform in +-sqrt(6 gain^2 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.",
-  { of = "Xavier.gain", unset = "1" }, example = "neap.init.xavier {}" })
+  { of = "Xavier.gain", unset = "1" }, { of = "Xavier.mode" }, { of = "Xavier.distribution" },
+  example = "neap.init.xavier { distribution = \"normal\" }" })
 
 init.normal = maker("normal", "Gaussian", {
   doc = "Gaussian numbers.", positions = { "mean", "std" },
@@ -40,6 +43,25 @@ init.truncated_normal = maker("truncated_normal", "TruncatedNormal", {
   { "low", "number", -2, doc = "the least" },
   { "high", "number", 2, doc = "the greatest" },
   example = "neap.init.truncated_normal { std = 0.02 }" })
+
+init.orthogonal = maker("orthogonal", "Orthogonal", {
+  doc = [[A random matrix (out, in * ..) whose rows or columns, of both the fewer, are orthonormal:
+    Saxe et al., ICLR 2014. For recurrent weights, and deep chains.]], positions = { "gain" },
+  { of = "Orthogonal.gain" }, example = "neap.init.orthogonal { gain = math.sqrt(2) }" })
+
+init.eye = maker("eye", "Eye", {
+  doc = "Ones on a diagonal, zeros elsewhere: a linear layer that hands on what it gets.",
+  { of = "Eye.diagonal" }, example = "neap.init.eye {}" })
+
+init.dirac = maker("dirac", "Dirac", {
+  doc = "A convolution's weight that hands channels on as they are.", positions = { "groups" },
+  { of = "Dirac.groups" }, example = "neap.init.dirac { groups = 2 }" })
+
+init.sparse = maker("sparse", "SparseGaussian", {
+  doc = "Gaussian numbers, of which a share of every column is 0: Martens, ICML 2010.",
+  positions = { "sparsity" },
+  { of = "SparseGaussian.sparsity" }, { of = "SparseGaussian.std" },
+  example = "neap.init.sparse { 0.9, std = 0.01 }" })
 
 init.lecun = maker("lecun", "Kaiming", {
   doc = [[Uniform in +-sqrt(3 / fan_in), variance 1 / fan_in: LeCun et al., 1998. For SELU and

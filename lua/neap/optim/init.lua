@@ -88,7 +88,8 @@ end
 -- @param net neap.net
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
 --   which is the caller's to pass
-function Optimizer:apply(net, grads)
+-- @param loss blob|nil what the gradients are of, for optimizers that look at it
+function Optimizer:apply(net, grads, loss)
   if type(grads) ~= "table" then
     fail("opt:apply(net, grads) takes what net:gradient(loss) gave")
   end
@@ -97,6 +98,7 @@ function Optimizer:apply(net, grads)
   table.sort(list, function(a, b) return a[1].name < b[1].name end) -- pairs has no order, a net has
   local lr, scaled = net:input("lr", {}, "f32"), {}
   clipped(self, net, list)
+  if self.whole then return self.whole(self.settings, net, list, lr, loss) end
   for _, pair in ipairs(list) do
     local settings, group = settings_for(self, (pair[1].name:gsub("/", ".")))
     if group then used[group] = true end
@@ -170,17 +172,20 @@ end
 -- @param name string
 -- @param spec table of the record: doc, example and what can be set, per group too
 -- @param update f(settings, net, parameter, gradient, rate): adds the ops of one parameter's update
-local function maker(name, spec, update)
-  spec[#spec + 1] = l1_decay
+-- @param whole f(settings, net, {{parameter, gradient}, ..}, rate, loss), instead of that: of all
+--   parameters at once, which know no groups then
+local function maker(name, spec, update, whole)
+  if not whole then spec[#spec + 1] = l1_decay end
   local who, of_group = "optim." .. name, group_record(name, spec)
-  spec[#spec + 1], spec[#spec + 2], spec.items = clip, clip_value, "{ glob, lr =, .. }, .."
-  spec[#spec + 1] = average_field
+  spec[#spec + 1], spec[#spec + 2] = clip, clip_value
+  if not whole then spec.items, spec[#spec + 1] = "{ glob, lr =, .. }, ..", average_field end
   local own = record.declare(who, spec)
   return function(given)
     local settings = own:read(type(given) == "table" and given or { lr = given })
     local o = setmetatable({
       name = name,
       update = update,
+      whole = whole,
       settings = settings,
       clip = settings.clip,
       lr = settings.lr,
@@ -412,6 +417,16 @@ optim.Rprop = maker("Rprop", {
     local t = state(net, w, "t", {}, "i64")
     net:op("Rprop", { w, g, lr, size, before, t }, { w, size, before, t }, attrs_of(s, "Rprop"))
   end)
+
+optim.LBFGS = maker("LBFGS", {
+  doc = [[Newton's step as gradients of the last steps say it (Liu and Nocedal, 1989), for losses of
+    all data at once: every step sees the same batch, and nothing is drawn. A step of training is one
+    look at the loss: where that has not fallen as the slope promised, the next step is a shorter one
+    of the same direction.]],
+  { "lr", "number", 1, min = 0, doc = "length of the steps that are tried first" },
+  { "history", "integer", 10, min = 1, max = 1000, doc = "steps that are remembered" },
+  { "search", "boolean", true, doc = "whether steps are shortened; false: all are as long as lr" },
+  example = "optim.LBFGS { history = 20 }" }, nil, require "neap.optim.lbfgs")
 
 for name, make in pairs(require "neap.optim.schedules") do optim[name] = make end
 

@@ -135,6 +135,38 @@ schedule("one_cycle", {
     return half_cosine(lr, first / o.final, (at - top) / (o.steps - 1 - top))
   end)
 
+schedule("cyclic", {
+  doc = [[Up from the base rate and back in straight lines, again and again (Smith, WACV 2017);
+    `shape` says what becomes of the height: "triangular" stays, "triangular2" is half as high each
+    time, "exponential" shrinks by `factor` each step.]],
+  positions = { "most", "up" },
+  { "most", "number", min = 0, required = true, doc = "rate at the top of the first cycle" },
+  { "up", "integer", 2000, min = 1, doc = "steps up" },
+  { "down", "integer", min = 1, unset = "as many as up", doc = "steps down" },
+  { "shape", "choice", "triangular", choices = { "triangular", "triangular2", "exponential" },
+    doc = "what becomes of the height" },
+  { "factor", "number", 1, above = 0, doc = "of \"exponential\": what a step multiplies it by" },
+  example = "optim.cyclic { 0.1, up = 500, shape = \"triangular2\" }" }, function(o, step, lr)
+    local at, length = step - 1, o.up + (o.down or o.up)
+    local cycle, within = at // length, at % length
+    local height = within <= o.up and within / o.up or (length - within) / (length - o.up)
+    local shrunk = o.shape == "triangular2" and 0.5 ^ cycle
+      or o.shape == "exponential" and o.factor ^ at or 1
+    return lr + (o.most - lr) * height * shrunk
+  end)
+
+schedule("chained", {
+  doc = [[Several schedules at once: each takes the rate that the one before it gives for its
+    base.]],
+  positions = { "schedules" },
+  { "schedules", "table", required = true, says = "schedules, { optim.warmup { 10 }, .. }",
+    doc = "the schedules, in their order" },
+  example = "optim.chained { { optim.warmup { 100 }, optim.exponential { 0.999 } } }" },
+  function(o, step, lr, records)
+    for _, f in ipairs(o.schedules) do lr = f(step, lr, records) end
+    return lr
+  end)
+
 schedule("warmup", {
   doc = "Linear from 0 to the base rate; then constant, or as another schedule says.",
   positions = { "steps" },
