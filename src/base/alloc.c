@@ -13,6 +13,9 @@
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* Lies HEADER_BYTES before the caller's bytes, at the start of what the C library gave. */
 typedef struct header {
@@ -116,6 +119,13 @@ void neap_free(void *block) {
   atomic_fetch_sub(&n_live, 1);
   count(h->account, -(int64_t)h->bytes);
   free(h);
+}
+
+/* glibc keeps what is freed below a block that is not; other libraries are left to themselves. */
+void neap_memory_trim(void) {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 char *neap_strdup(const char *text) {

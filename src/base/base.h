@@ -47,6 +47,9 @@ void *neap_realloc(void *block, size_t bytes);
 void *neap_alloc_data(size_t bytes);
 /* The same on huge pages of its own, where the kernel has them. */
 void *neap_alloc_huge(size_t bytes);
+/* Gives free memory back to the system: for whoever leaves much behind and then takes much. Costs a
+ * walk over the heap. */
+void neap_memory_trim(void);
 /* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 

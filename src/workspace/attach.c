@@ -318,9 +318,12 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
 }
 
 /* Their bytes, when the program has any and they are not there. */
+enum { TRIM_BYTES = 1 << 20 };
 static neap_status make_constants(neap_attachment *a, neap_error *error) {
   size_t bytes = neap_program_plan(a->program)->region_bytes[NEAP_REGION_CONSTANT];
   if (bytes == 0 || a->constants != NULL) return NEAP_OK;
+  /* Importing and planning have left a heap of many small holes, too small for these. */
+  if (bytes >= TRIM_BYTES) neap_memory_trim();
   a->constants = neap_storage_new(bytes);
   a->constants_made = false;
   return a->constants != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "the constants");

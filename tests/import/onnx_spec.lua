@@ -32,6 +32,24 @@ describe("an ONNX file", function()
     assert.same({}, f.notes)
   end)
 
+  it("has its weights once in memory, from the reading on, and they can be trained", function()
+    local n = 1 << 9
+    local bytes = kit.model { nodes = { kit.node("MatMul", { "x", "w" }, { "y" }) },
+      tensors = { kit.tensor { name = "w", dims = { n, n }, raw = ("\0"):rep(4 * n * n) } },
+      inputs = { kit.value("x", { 1, n }) }, outputs = { kit.value("y", { 1, n }) } }
+    collectgarbage()
+    neap.reset_peak()
+    local before = neap.memory().high
+    local f = assert(import(bytes))
+    assert.is_true(neap.memory().high - before < 1.5 * 4 * n * n)
+    f.workspace:feed("w", neap.ones(n, n))
+    assert.equal(n, f(neap.ones(1, n))[{ 1, 1 }])
+    local g = f.net:gradient(f.net:Mean("y", "mean"))
+    f.net:Sgd({ "w", g.w, f.net:const(1.0) }, { "w" })
+    f.workspace:run(f.net, { x = neap.ones(1, n) })
+    assert.is_true(math.abs(f.workspace:fetch "w"[{ 1, 1 }] - (1 - 1 / n)) < 1e-6)
+  end)
+
   it("has its named dimensions taken as 1, and says so", function()
     local f = assert(import(little()))
     assert.same({ 1, 2 }, f.net:inputs()[1].shape)

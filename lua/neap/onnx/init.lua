@@ -231,6 +231,17 @@ local function with_model(path, o, f)
   return result
 end
 
+--- Gives a workspace the weights, which nobody else holds: as they are, so that there is no moment
+-- with two of each. A tensor that two names have is copied for the second.
+local function feed_weights(ws, weights)
+  local taken = {}
+  for _, name in ipairs(options.keys(weights)) do
+    local t = weights[name]
+    ws:feed(name, t, { share = not taken[t] })
+    taken[t], weights[name] = true, nil
+  end
+end
+
 local function as_module(model, o) return require "neap.onnx.module"(model, o) end
 
 --- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
@@ -240,8 +251,9 @@ function onnx.import(path, o)
   local built, message, code = with_model(path, o, onnx.build)
   if not built then return nil, message, code end
   local ws = require("neap.workspace").new {}
+  feed_weights(ws, built.weights)
   ws:init(built.net)
-  for name, t in pairs(built.weights) do ws:feed(name, t) end
+  collectgarbage() -- the file as tables, many times what the net is
   return { net = built.net, workspace = ws, notes = built.notes }
 end
 
