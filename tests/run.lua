@@ -1,19 +1,20 @@
 --- All tests: `build/neap run tests/run.lua [FILTER]`, or with stock `lua5.4` in place of
--- `build/neap run`. Runs the spec files in this process by busted, then every C program of `make
--- c-tests`, then the check of the include order. FILTER is plain text: only tests whose "path:
+-- `build/neap run`. Runs the spec files by busted, the C programs of `make c-tests`, and the check
+-- of the include order: each file and program in a process of its own, as many at once as
+-- NEAP_TEST_JOBS says, one for each core without. FILTER is plain text: only tests whose "path:
 -- name" contains it, and C programs whose path does.
 --
 -- The last line is "N passed, N failed, N skipped". A file that can't be loaded, a program that
 -- crashes or prints no such line of its own, and an exit status that contradicts the line each
 -- count as one failure. Exits with 1 when anything failed or nothing ran. NEAP_BUILD names the
 -- build directory (`build`), NEAP_CHECKED_BUILD one of `make debug` whose C programs are run as
--- well. NEAP_TEST_FILES="PATH ...": only these programs and spec files, in this order, the programs
--- first, and the first failure ends the run.
+-- well. NEAP_TEST_FILES="PATH ...": only these programs and spec files, in this order and in this
+-- process, the programs first, and the first failure ends the run; with NEAP_TEST_GO_ON=1 it goes
+-- on, which is how the processes of a whole run are started.
 
--- Refused allocations first: their files collect all garbage for each one, which costs as much as
--- others have left alive.
+-- Files that take long stand in front, so that no process is left alone with one at the end.
 local spec_folders = {
-  "tests/oom", "tests/unit", "tests/named", "tests/ops", "tests/plan", "tests/fuzz",
+  "tests/oom", "tests/fuzz", "tests/plan", "tests/unit", "tests/named", "tests/ops",
   "tests/questions", "tests/import", "tests/report",
 }
 -- after which a C program counts as hanging
@@ -21,6 +22,7 @@ local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300
 
 local build = os.getenv "NEAP_BUILD" or "build"
 local filter, listed = arg and arg[1], os.getenv "NEAP_TEST_FILES"
+local goes_on = os.getenv "NEAP_TEST_GO_ON" == "1"
 local count = { passed = 0, failed = 0, skipped = 0 }
 local failures = {} -- texts, shown once more at the end
 
@@ -31,7 +33,7 @@ local function fail(what, message)
   local text = "FAIL " .. what .. "\n  " .. tostring(message):gsub("%s+$", ""):gsub("\n", "\n  ")
   failures[#failures + 1] = text
   print(text)
-  if listed then os.exit(false, true) end
+  if listed and not goes_on then os.exit(false, true) end
 end
 
 --- The paths of NEAP_TEST_FILES that fit a pattern.
@@ -70,10 +72,7 @@ local function copy(t) return { passed = t.passed, failed = t.failed, skipped = 
 -- -------------------------------------------------------------------------------------------------
 
 local function run_specs()
-  local paths = listed and listed_paths "_spec%.lua$" or {}
-  for _, folder in ipairs(listed and {} or spec_folders) do
-    for _, path in ipairs(find(folder, "*_spec.lua")) do paths[#paths + 1] = path end
-  end
+  local paths = listed_paths "_spec%.lua$"
   if #paths == 0 then return end
   -- busted restores package.loaded after each file: what is loaded before is shared by all of them.
   package.path = "tests/?.lua;" .. package.path
@@ -202,23 +201,6 @@ local function run_program(path)
   report(path, before, os.time() - began)
 end
 
-local function run_programs(folder)
-  local sources = find("tests/c", "test_*.c")
-  for _, source in ipairs(find("tests/fuzz", "fuzz_*.c")) do sources[#sources + 1] = source end
-  for _, source in ipairs(sources) do
-    local path = folder .. "/tests/" .. source:match "([%w_]+)%.c$"
-    if wanted(path) then
-      local file = io.open(path)
-      if file then
-        file:close()
-        run_program(path)
-      else
-        fail(path, "is not built; `make c-tests` builds it")
-      end
-    end
-  end
-end
-
 --- The order of rooms
 -- -------------------------------------------------------------------------------------------------
 
@@ -234,24 +216,128 @@ local function check_includes()
   end
 end
 
-if listed then
-  for _, path in ipairs(listed_paths "/test_[%w_]+$") do run_program(path) end
-end
--- NEAP_TEST_ONLY=c leaves the specs out: under valgrind an interpreter's worth of them takes hours.
-if os.getenv "NEAP_TEST_ONLY" ~= "c" then
-  local ok, message = xpcall(run_specs, debug.traceback)
-  if not ok then fail("spec files", message) end
-end
-if not listed then
-  run_programs(build)
-  local checked = os.getenv "NEAP_CHECKED_BUILD"
-  if checked then run_programs(checked) end
-  check_includes()
+--- A whole run
+-- -------------------------------------------------------------------------------------------------
+
+local function add_all(list, more)
+  for _, path in ipairs(more) do list[#list + 1] = path end
 end
 
-if #failures > 0 then print("\n" .. table.concat(failures, "\n")) end
-if count.passed + count.failed == 0 then
-  print(filter and "no test contains " .. filter or "no test was run")
+--- The C programs of a build; one that is not built is a failure.
+local function programs_of(folder)
+  local sources, paths = find("tests/c", "test_*.c"), {}
+  add_all(sources, find("tests/fuzz", "fuzz_*.c"))
+  for _, source in ipairs(sources) do
+    local path = folder .. "/tests/" .. source:match "([%w_]+)%.c$"
+    local file = wanted(path) and io.open(path)
+    if file then
+      file:close()
+      paths[#paths + 1] = path
+    elseif wanted(path) then
+      fail(path, "is not built; `make c-tests` builds it")
+    end
+  end
+  return paths
+end
+
+--- Whether a file may have a test that is wanted: names have no slash in them, paths have.
+local function may_have(path)
+  return not filter or not filter:find("/", 1, true) or wanted(path)
+    or filter:find(path, 1, true) ~= nil
+end
+
+local function everything()
+  local paths, checked = {}, os.getenv "NEAP_CHECKED_BUILD"
+  -- NEAP_TEST_ONLY=c leaves the specs out: under valgrind an interpreter's worth takes hours.
+  if os.getenv "NEAP_TEST_ONLY" ~= "c" then
+    for _, folder in ipairs(spec_folders) do
+      for _, path in ipairs(find(folder, "*_spec.lua")) do
+        if may_have(path) then paths[#paths + 1] = path end
+      end
+    end
+  end
+  add_all(paths, programs_of(build))
+  if checked then add_all(paths, programs_of(checked)) end
+  return paths
+end
+
+--- How this script is run, as a command: by stock Lua, or by the program.
+local function own_command()
+  local interpreter = arg and arg[-1]
+  if interpreter then return quote(interpreter) .. " tests/run.lua" end
+  return quote(require("neap.core").program_path()) .. " run tests/run.lua"
+end
+
+--- Takes what a process has printed: its lines are printed again, its failures kept for the end,
+-- its counts added up.
+local function take_output(path, text, trouble)
+  local passed, failed, skipped = text:match "(%d+) passed, (%d+) failed, (%d+) skipped%s*$"
+  local before, block = count.failed, nil
+  for line in text:gmatch "[^\n]+" do
+    local is_report = line:find "%d+ passed +%d+ failed"
+    local is_counts = line:find "^%d+ passed, %d+ failed, %d+ skipped$"
+    if line:find "^FAIL " and not is_report then
+      block = { line }
+      failures[#failures + 1] = block
+    elseif block and line:find "^  " then
+      block[#block + 1] = line
+    else
+      block = nil
+    end
+    if not is_counts then print(line) end
+  end
+  count.passed = count.passed + (tonumber(passed) or 0)
+  count.failed = count.failed + (tonumber(failed) or 0)
+  count.skipped = count.skipped + (tonumber(skipped) or 0)
+  if not passed then
+    trouble = trouble or "ended without its counts"
+    fail(path, ("its process %s:\n%s"):format(trouble, text:sub(-4000)))
+  elseif trouble and count.failed == before and tonumber(passed) > 0 then
+    fail(path, "its process " .. trouble .. " after its counts")
+  end
+end
+
+--- Each path in a process of its own, several at a time; xargs hands them out and says which has
+-- ended with what.
+local function run_all(paths)
+  if #paths == 0 then return end
+  local folder = os.tmpname()
+  os.remove(folder)
+  assert(os.execute("mkdir " .. quote(folder)))
+  local list = assert(io.open(folder .. "/list", "w"))
+  for i, path in ipairs(paths) do list:write(i, " ", path, "\n") end
+  list:close()
+  local command = ([[
+    xargs -P "${NEAP_TEST_JOBS:-$(nproc)}" -L 1 sh -c '
+      NEAP_TEST_FILES="$1" NEAP_TEST_GO_ON=1 %s %s >%s/$0 2>&1 </dev/null
+      echo "$0 $?"' <%s/list]]):format(own_command():gsub("'", "'\\''"),
+    filter and quote(filter):gsub("'", "'\\''") or "", folder, folder)
+  local pipe <close> = assert(io.popen(command))
+  for line in pipe:lines() do
+    local i, code = line:match "^(%d+) (%d+)$"
+    local file <close> = assert(io.open(folder .. "/" .. i))
+    -- The exit status of failed tests is 1, and that of none, which a filter may leave.
+    local trouble = code ~= "1" and status_text("exit", tonumber(code)) or nil
+    take_output(paths[tonumber(i)], file:read "a", trouble)
+    io.stdout:flush()
+  end
+  os.execute("rm -r " .. quote(folder))
+end
+
+if listed then
+  for _, path in ipairs(listed_paths "/tests/[%w_]+$") do run_program(path) end
+  local ok, message = xpcall(run_specs, debug.traceback)
+  if not ok then fail("spec files", message) end
+else
+  run_all(everything())
+  check_includes()
+  for i, block in ipairs(failures) do
+    if type(block) == "table" then failures[i] = table.concat(block, "\n") end
+  end
+  if #failures > 0 then print("\n" .. table.concat(failures, "\n")) end
+  if count.passed + count.failed == 0 then
+    print(filter and "no test contains " .. filter or "no test was run")
+  end
 end
 print(("%d passed, %d failed, %d skipped"):format(count.passed, count.failed, count.skipped))
 io.stdout:flush()
