@@ -80,8 +80,10 @@ Imported.__call = function(self, x)
     end
     x = { [inputs[1].name] = x }
   end
-  local out = self.workspace:run(self.net, x)
-  local names = self.net:outputs()
+  local net, ws = self.net, self.workspace
+  if rawget(self, "_for") then net, ws = self._for(x) end
+  local out = ws:run(net, x)
+  local names = net:outputs()
   return #names == 1 and out[names[1]] or out
 end
 
@@ -97,7 +99,8 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
   { "model", "boolean", false,
     doc = "ONNX, Caffe: a module in the place of a function, whose weights can be trained" },
   { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
-    doc = "ONNX: sizes of the dimensions that the file names" },
+    doc = [[ONNX: sizes of the dimensions that the file names, in f.net; f(x) takes x of other sizes
+      where the file leaves them open: a net for each is built of the file, with the same weights]] },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
     doc = "ONNX, Caffe: shapes of inputs, batch first, whatever the file says" },
   { "outputs", "any", says = "a list of names", unset = "the file's",

@@ -56,6 +56,57 @@ describe("an ONNX file", function()
     assert.matches("dimension 1 %(batch%) is taken as 1", f.notes[1])
   end)
 
+  it("runs at other sizes where the file leaves dimensions open, with the same weights", function()
+    -- An LSTM of both directions, whose first states have the batch, then rows of all steps.
+    local function weights(name, dims)
+      local n, list = 1, {}
+      for _, d in ipairs(dims) do n = n * d end
+      for i = 1, n do list[i] = (i * 37 % 19 - 9) / 10 end
+      return kit.tensor { name = name, dims = dims, floats = list }
+    end
+    local bytes = kit.model { nodes = {
+      kit.node("LSTM", { "x", "w", "r", "b" }, { "h" }, { direction = "bidirectional",
+        hidden_size = 2 }), kit.node("Transpose", { "h" }, { "t" }, { perm = { 2, 0, 1, 3 } }),
+      kit.node("Shape", { "x" }, { "size" }), kit.node("Gather", { "size", "one" }, { "n" }),
+      kit.node("Concat", { "n", "rest" }, { "rows" }, { axis = 0 }),
+      kit.node("Reshape", { "t", "rows" }, { "y" }) },
+      tensors = { weights("w", { 2, 8, 3 }), weights("r", { 2, 8, 2 }), weights("b", { 2, 16 }),
+        kit.tensor { name = "one", elem = 7, dims = { 1 }, ints = { 1 } },
+        kit.tensor { name = "rest", elem = 7, dims = { 1 }, ints = { -1 } } },
+      inputs = { kit.value("x", { "steps", "batch", 3 }) },
+      outputs = { kit.value("y", { "batch", "width" }) } }
+    local folder <close> = kit.folder()
+    local path = folder:write("m.onnx", bytes)
+    local f = assert(neap.import(path))
+    local function double_first_weight(g)
+      for _, blob in ipairs(g.net:_blobs()) do
+        if blob.role == "parameter" then
+          return g.workspace:feed(blob.name, g.workspace:fetch(blob.name) * 2)
+        end
+      end
+    end
+    for round = 1, 2 do
+      for _, size in ipairs { { 1, 1 }, { 4, 2 }, { 5, 3 }, { 4, 2 } } do
+        local own = assert(neap.import(path, { dims = { steps = size[1], batch = size[2] } }))
+        if round == 2 then double_first_weight(own) end
+        local x = neap.randn(size[1], size[2], 3)
+        local y = f(x)
+        assert.same({ size[2], size[1] * 4 }, y.shape)
+        assert.is_true(y:close(own(x), { atol = 1e-6 }))
+      end
+      double_first_weight(f) -- nets of all sizes see it
+    end
+    assert.error_matches(function() f(neap.randn(1, 1, 4)) end, "4")
+  end)
+
+  it("is refused one dimension of two sizes, by its name", function()
+    local f = assert(import(kit.model { nodes = { kit.node("Add", { "a", "b" }, { "y" }) },
+      inputs = { kit.value("a", { "n", 2 }), kit.value("b", { "n", 2 }) },
+      outputs = { kit.value("y", { "n", 2 }) } }))
+    assert.error_matches(function() f { a = neap.ones(3, 2), b = neap.ones(4, 2) } end,
+      'dimension "n" is 3 in "a" and 4 in "b"')
+  end)
+
   it("is refused names in the options that it does not have", function()
     for option, names in pairs { dims = "batch", shapes = "x", constants = "x" } do
       assert.error_matches(function() import(little(), { [option] = { foo = 3 } }) end,

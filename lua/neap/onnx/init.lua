@@ -242,19 +242,29 @@ local function feed_weights(ws, weights)
   end
 end
 
+--- What onnx.build gives of a path; nil, message, code where the file is at fault.
+function onnx.build_at(path, o) return with_model(path, o, onnx.build) end
+
 local function as_module(model, o) return require "neap.onnx.module"(model, o) end
 
 --- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
 -- module. nil, message, code where the file is at fault.
 function onnx.import(path, o)
   if o.model then return with_model(path, o, as_module) end
-  local built, message, code = with_model(path, o, onnx.build)
+  local inputs
+  local built, message, code = with_model(path, o, function(model, given)
+    inputs = onnx.fed(onnx.open_inputs(model), given)
+    return onnx.build(model, given)
+  end)
   if not built then return nil, message, code end
+  local input_names = kit.map(inputs, function(input) return built.input_names[input.name] end)
   local ws = require("neap.workspace").new {}
   feed_weights(ws, built.weights)
   ws:init(built.net)
   collectgarbage() -- the file as tables, many times what the net is
-  return { net = built.net, workspace = ws, notes = built.notes }
+  local f = { net = built.net, workspace = ws, notes = built.notes }
+  f._for = require "neap.onnx.sizes"(f, path, o, inputs, input_names)
+  return f
 end
 
 --- What a net file would give: {model =, batch =}, the batch as given or else the file's own;
