@@ -34,7 +34,8 @@ local export_options = record.declare("neap.export", { call = "(model, path, {})
 --- Raises for a batch that is none, and for what only ONNX files have.
 local function check_batch(o, as_onnx)
   local is_count = math.type(o.batch) == "integer" and o.batch >= 1
-  if o.batch ~= nil and not is_count and not (as_onnx and type(o.batch) == "string") then
+  local is_name = as_onnx and type(o.batch) == "string" and o.batch:find "%S"
+  if o.batch ~= nil and not is_count and not is_name then
     fail(("neap.export: batch expects an integer of at least 1%s, got %s"):format(
       as_onnx and " or a name" or "", require("neap.inner.options").shown(o.batch)))
   end
@@ -49,7 +50,11 @@ end
 -- print(f(pictures))
 function model.export(what, path, given)
   local o = export_options:read(given)
-  local as_onnx = type(path) == "string" and path:lower():match "%.onnx$"
+  local ending = type(path) == "string" and path:lower():match "%.(%w+)$"
+  if type(path) == "string" and ending ~= "safetensors" and ending ~= "onnx" then
+    fail(("neap.export expects a path that ends in .safetensors or .onnx, got \"%s\""):format(path))
+  end
+  local as_onnx = ending == "onnx"
   check_batch(o, as_onnx)
   local net, ws
   if type(what) == "table" and rawget(what, "_is_module") then
@@ -100,7 +105,7 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
     doc = "ONNX, Caffe: a module in the place of a function, whose weights can be trained" },
   { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
     doc = [[ONNX: sizes of the dimensions that the file names, in f.net; f(x) takes x of other sizes
-      where the file leaves them open: a net for each is built of the file, with the same weights]] },
+      where the file leaves them open: a net for each is built, with the same weights]] },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
     doc = "ONNX, Caffe: shapes of inputs, batch first, whatever the file says" },
   { "outputs", "any", says = "a list of names", unset = "the file's",
@@ -151,8 +156,8 @@ function model.import(path, given)
   if type(path) ~= "string" then
     fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
   end
-  local kind = path:lower():match "%.(%w+)$"
-  kind = of_kind[kind] and kind or "safetensors"
+  local ending = path:lower():match "%.(%w+)$"
+  local kind = of_kind[ending] and ending or "safetensors"
   check_kind(kind, o)
   if of_kind[kind].reader then
     local result, more, code = require(of_kind[kind].reader).import(path, o)
@@ -161,7 +166,12 @@ function model.import(path, given)
   end
   local ws = workspace.new {} -- draws a seed
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
-  if not net then return nil, message, code end
+  if not net then
+    if code == "data" and ending ~= "safetensors" then
+      message = message .. "; files of other kinds end in .onnx or .prototxt"
+    end
+    return nil, message, code
+  end
   return setmetatable({ net = net, workspace = ws }, Imported)
 end
 

@@ -97,6 +97,44 @@ describe("an ONNX file", function()
       double_first_weight(f) -- nets of all sizes see it
     end
     assert.error_matches(function() f(neap.randn(1, 1, 4)) end, "4")
+    folder:write("m.onnx", "damaged since")
+    assert.is_table(f(neap.randn(4, 2, 3)).shape)
+    assert.error_matches(function() f(neap.randn(9, 2, 3)) end, "at other sizes than those")
+  end)
+
+  it("is told by its path's ending, which says what else there is", function()
+    local folder <close> = kit.folder()
+    local ok, message, code = neap.import(folder:write("m.foo", "no tensors"))
+    assert.is_nil(ok)
+    assert.matches("files of other kinds end in .onnx or .prototxt", message, 1, true)
+    assert.equal("data", code)
+    assert.error_matches(function() neap.export(neap.zoo.lenet(), folder.path .. "/m.foo") end,
+      "ends in %.safetensors or %.onnx")
+    for _, batch in ipairs { "", " " } do
+      assert.error_matches(function()
+        neap.export(neap.zoo.lenet(), folder.path .. "/m.onnx", { batch = batch })
+      end, "an integer of at least 1 or a name")
+    end
+  end)
+
+  it("resizes by factors of f32, so that ten times 0.7 is seven", function()
+    for _, op in ipairs { "Resize", "Upsample" } do
+      local f = assert(import(kit.model({ nodes = { kit.node(op,
+          op == "Resize" and { "x", "", "s" } or { "x", "s" }, { "y" }, { mode = "nearest" }) },
+        tensors = { kit.tensor { name = "s", dims = { 4 }, floats = { 1, 1, 0.7, 2 } } },
+        inputs = { kit.value("x", { 1, 1, 10, 1 }) }, outputs = { kit.value("y") } },
+        op == "Resize" and 13 or 9)))
+      assert.same({ 1, 1, 7, 2 }, f(neap.ones(1, 1, 10, 1)).shape)
+    end
+  end)
+
+  it("pools no regions at all", function()
+    local f = assert(import(kit.model { nodes = { kit.node("RoiAlign", { "x", "rois", "i" },
+        { "y" }, { output_height = 2, output_width = 3, sampling_ratio = 2 }) },
+      inputs = { kit.value("x", { 1, 4, 5, 5 }), kit.value("rois", { 0, 4 }),
+        kit.value("i", { 0 }, 7) }, outputs = { kit.value("y") } }))
+    assert.same({ 0, 4, 2, 3 }, f { x = neap.ones(1, 4, 5, 5), rois = neap.zeros(0, 4),
+      i = neap.zeros { 0, dtype = "i64" } }.shape)
   end)
 
   it("is refused one dimension of two sizes, by its name", function()

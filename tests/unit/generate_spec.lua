@@ -240,6 +240,22 @@ describe("a generator", function()
     refused()
   end)
 
+  it("says of a token that the model has not that the prompt had it", function()
+    local g <close> = neap.generator { small_gpt(), seed = 1 }
+    g:read { 1, 2, 3 } -- the first prompt is read in one piece, too
+    local ok, err = pcall(g.read, g, { 1, 2, 99 })
+    assert.is_false(ok)
+    assert.matches("ids has 99", tostring(err))
+    g:read { 99 }
+    ok, err = pcall(g.next, g)
+    assert.is_false(ok)
+    assert.matches("the last token of the prompt, as g:read was given it: .*ids has 99",
+      tostring(err))
+    assert.equal("data", err.code)
+    g:read { 4 }
+    g:next()
+  end)
+
   it("takes the best token where temperature or share are next to nothing", function()
     local m = small_gpt()
     local g <close> = neap.generator { m, seed = 1 }

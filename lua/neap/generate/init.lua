@@ -55,7 +55,8 @@ local generator_options = record.declare("neap.generator", {
 
 local next_options = sample.declare("g:next", {
   doc = [[Reads the token that comes next, and draws the one behind it. Gives that token; of several
-    texts a list.]],
+    texts a list. Keys and values of what has been read stay as they were where the model is trained
+    in the midst of a text: g:read(prompt) reads it anew.]],
   example = "g:next { temperature = 0.8, top_k = 50 }" })
 
 local generate_options = sample.declare("g:generate", {
@@ -211,8 +212,9 @@ local function read_lists(self, lists)
     local ids, counts = {}, {}
     for b, list in ipairs(lists) do
       ids[b], counts[b] = {}, math.max(0, math.min(n, #list - from))
-      -- behind the end of a prompt stands any token, which counts for nothing
-      for i = 1, n do ids[b][i] = i <= counts[b] and list[from + i - 1] or list[1] end
+      -- behind the end of a prompt stands any token, which counts for nothing: the last one, so
+      -- that it is refused here where the model has no such token
+      for i = 1, n do ids[b][i] = i <= counts[b] and list[from + i - 1] or list[#list] end
     end
     ws:feed("@ids", core.tensor(ids, "i64"))
     ws:feed("@count", core.tensor(counts, "i64"))
@@ -271,6 +273,7 @@ function Generator:read(prompt)
   read_lists(self, lists)
   self.n_read, self.lost = 0, false
   for _, list in ipairs(lists) do self.n_read = math.max(self.n_read, #list - 1) end
+  self.n_prompt = self.n_read
   return self
 end
 
@@ -285,6 +288,15 @@ end
 
 -- ---- drawing ------------------------------------------------------------------------------------
 
+--- Runs the step that reads the last token of a prompt: what is wrong with that, g:read was given.
+local function read_last(program)
+  local ok, err = pcall(program.run, program)
+  if ok then return end
+  if type(err) ~= "table" or err.code ~= "data" then error(err, 0) end
+  error(core.error { code = "data",
+    message = "the last token of the prompt, as g:read was given it: " .. err.message }, 0)
+end
+
 --- One step. @return the tokens drawn, one for each text
 local function draw(self, o, who)
   follow_model(self)
@@ -298,7 +310,7 @@ local function draw(self, o, who)
   end
   local program = step_program(self, o)
   sample.feed(self.ws, o)
-  program:run()
+  if self.n_read == self.n_prompt then read_last(program) else program:run() end
   self.n_read, self.has_scores = self.n_read + 1, true
   return self.ws:fetch("@token"):reshape(-1):totable()
 end

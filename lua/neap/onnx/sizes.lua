@@ -71,9 +71,8 @@ return function(f, path, o, inputs, names)
     local given = setmetatable({ dims = sizes.dims, shapes = sizes.shapes }, { __index = o })
     local built, message, code = require("neap.onnx").build_at(path, given)
     if not built then
-      core.fail(core.error { code = code, message = ("%s, at other sizes than it was imported \z
-        with; import it with { dims = { name = size } } or { shapes = { input = sizes } }"):format(
-          message) })
+      error(core.error { code = code, message = ("%s; this is at other sizes than those that it \z
+        was imported with"):format(message) }, 0)
     end
     return { net = built.net, workspace = workspace_for(f.workspace, built) }
   end

@@ -169,12 +169,17 @@ local coordinates = {
 }
 for name, at in pairs(resample.coordinate) do coordinates[name] = coordinates[name] or at end
 
+local function f32(value) return (string.unpack("<f", string.pack("<f", value))) end
+
+--- The size that `size` becomes: factors are f32, and so is the product, ten times 0.7 is 7.
+local function scaled(size, factor) return math.floor(f32(size * f32(factor))) end
+
 --- Resizes dimension d to m positions, by the factor `scale`. Factors are f32 in the file, and so
 -- are positions: one that comes out as a whole number is that, whatever more digits would say.
 local function along(x, o, d, m, scale, at)
   if x.shape[d] == m and scale == 1 then return x end
   return resample.resized(o, x, d, m, 1 / scale, function(...)
-    return (string.unpack("<f", string.pack("<f", at(...))))
+    return f32(at(...))
   end)
 end
 
@@ -205,7 +210,7 @@ local policies = kit.words "stretch not_larger not_smaller"
 local function targets(n, x, axes)
   local scales, sizes = n.version < 11 and n:list(2) or n:list(3), n.version >= 11 and n:list(4)
   if scales and #scales > 0 then
-    return kit.map(axes, function(d, i) return math.floor(x.shape[d] * scales[i]) end), scales
+    return kit.map(axes, function(d, i) return scaled(x.shape[d], scales[i]) end), scales
   end
   if not sizes then n:fail "neither scales nor sizes" end
   local policy, factor = n:word("keep_aspect_ratio_policy", policies, "stretch"), nil
@@ -251,7 +256,7 @@ local function upsample(n, x)
   end
   local o = { mode = n:word("mode", modes, "nearest"), rounding = "floor", cubic_a = -0.75 }
   for d, scale in ipairs(scales) do
-    x = along(x, o, d, math.floor(x.shape[d] * scale), scale, coordinates.asymmetric)
+    x = along(x, o, d, scaled(x.shape[d], scale), scale, coordinates.asymmetric)
   end
   return x
 end
@@ -423,6 +428,9 @@ local function roi_align(n, x, rois, batch)
     end
     y = kit.reshape(y, { R, C, oh, gh, ow, gw })
     return F[mode == "max" and "Max" or "Mean"](y, { axes = { 4, 6 } })
+  end
+  if rois.shape[1] * C == 0 then
+    return n:make("Constant", { shape = { rois.shape[1], C, oh, ow }, dtype = dtype, value = 0 })
   end
   if ratio > 0 then return pooled(rois, batch, ratio, ratio) end
   -- As many samples as a bin has pixels: each region has its own number.
