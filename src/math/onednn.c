@@ -129,11 +129,12 @@ static int64_t most_elems(const neap_shape *shape) {
 
 /* Whether every operand has elements, and not so many that oneDNN loses count, which is kept in 32
  * bits in many of its kernels (asked about larger operands, it divides by zero): it is not asked
- * about others. A stash, the only u8 operand, is left out: its size is oneDNN's to say. */
+ * about others. A stash, u8 among floats, is left out: its size is oneDNN's to say. */
 static bool can_count(const neap_onednn_case *c) {
   for (int i = 0; i < c->n_in + c->n_out; i++) {
     const neap_type *type = i < c->n_in ? &c->in[i] : &c->out[i - c->n_in];
-    if (type->dtype == NEAP_DTYPE_NONE || type->dtype == NEAP_DTYPE_U8) continue;
+    bool is_stash = type->dtype == NEAP_DTYPE_U8 && !c->quantised;
+    if (type->dtype == NEAP_DTYPE_NONE || is_stash) continue;
     /* oneDNN may round channels up to blocks, and counts the padding too. */
     if (neap_shape_elems(&type->shape) == 0 || most_elems(&type->shape) > INT32_MAX) return false;
   }
@@ -222,7 +223,7 @@ bool neap_onednn_ask(neap_onednn_case *c) {
   bool good = ask_algorithm(&direct);
   c->has_direct = good;
   c->direct_scratch_bytes = direct.scratch_bytes;
-  const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT;
+  const bool is_conv = c->kind <= NEAP_ONEDNN_CONV_GRAD_WEIGHT && !c->quantised;
   if (is_conv && take_winograd(c)) {
     good = true;
   } else {
@@ -234,6 +235,13 @@ bool neap_onednn_ask(neap_onednn_case *c) {
   }
   onednn_leave();
   return good;
+}
+
+bool neap_onednn_sums_bytes(void) {
+  const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
+  const unsigned wide = (unsigned)dnnl_cpu_isa_avx512_core_vnni,
+                 narrow = (unsigned)dnnl_cpu_isa_avx2_vnni;
+  return (isa & wide) == wide || (isa & narrow) == narrow;
 }
 
 bool neap_onednn_ask_bytes(neap_onednn_case *c) {

@@ -65,6 +65,10 @@ typedef struct neap_onednn_case {
   bool global_stats;       /* NORM: mean and variance are given, constants to the backward */
   bool relu;               /* NORM: y = max(y, 0) at the end */
   bool add;                /* CONV: to what y holds */
+  /* CONV and FC of bytes: x u8, w i8, then f32 b (O), scale (O), [ratio, y_zero]. y is
+   * round(max((x w + b) scale [+ y]) ratio, 0) + y_zero, saturated; the maximum with `relu`; real
+   * numbers where y is f32. Of FC the weight's layout is chosen freely, too */
+  bool quantised;
   double eps;
   size_t scratch_limit; /* ask: an algorithm that needs more is taken only when none needs less */
   neap_onednn_algorithm algorithm;
@@ -86,6 +90,9 @@ typedef struct neap_onednn neap_onednn;
 bool neap_onednn_ask(neap_onednn_case *problem);
 /* The same with algorithm and layouts given: sets the bytes alone. */
 bool neap_onednn_ask_bytes(neap_onednn_case *problem);
+/* Whether this processor sums products of bytes exactly: by VNNI or AMX. Older instructions add up
+ * pairs of products in 16 bits, which saturate. */
+bool neap_onednn_sums_bytes(void);
 /* PLAN error when this oneDNN needs other bytes than the case says. The kernel is owned by the
  * caller. */
 neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out, neap_error *error);

@@ -122,16 +122,47 @@ static dnnl_alg_kind_t conv_algorithm(const neap_onednn_case *c) {
   return c->algorithm == NEAP_ONEDNN_WINOGRAD ? dnnl_convolution_winograd : dnnl_convolution_direct;
 }
 
-/* The attributes with what follows the convolution: the sum with what y holds. They replace m's;
- * the caller destroys *own when the descriptor is made. *own is NULL when nothing follows. */
-static bool conv_attr(maker *m, dnnl_primitive_attr_t *own) {
+/* One more operand behind those in the chain: a vector of channels (1,C,1,..), or one number. */
+static bool append_channels(maker *m, dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm,
+                            int position) {
+  const neap_type *type = &m->c->in[position];
+  static const neap_layout plain = {.kind = NEAP_LAYOUT_PLAIN};
+  neap_type seen = {type->dtype, {.n_dim = m->c->kind == NEAP_ONEDNN_FC ? 2 : 2 + m->c->n_space}};
+  for (int d = 0; d < seen.shape.n_dim; d++) seen.shape.dim[d] = 1;
+  seen.shape.dim[1] = neap_shape_elems(&type->shape);
+  if (!onednn_md(&seen, &plain, 1, &m->in[position])) return false;
+  int arg = DNNL_ARG_ATTR_MULTIPLE_POST_OP(dnnl_post_ops_len(chain)) | DNNL_ARG_SRC_1;
+  add_arg(m, arg, false, position, true);
+  return onednn_then_binary(chain, algorithm, &m->in[position]);
+}
+
+/* What follows a product of bytes; see NEAP_ONEDNN's `quantised`. Rounding comes before the zero
+ * point, as in ONNX. */
+static bool then_quantise(maker *m, dnnl_post_ops_t chain) {
+  enum { SCALE = 3, RATIO, Y_ZERO };
+  const neap_onednn_case *c = m->c;
+  bool good = append_channels(m, chain, dnnl_binary_mul, SCALE);
+  if (c->add) good = good && onednn_then_sum(chain);
+  if (onednn_is_present(c->in, c->n_in, RATIO))
+    good = good && append_channels(m, chain, dnnl_binary_mul, RATIO);
+  if (c->relu) good = good && onednn_then_relu(chain);
+  if (c->out[0].dtype != NEAP_DTYPE_F32) good = good && onednn_then_round(chain);
+  if (onednn_is_present(c->in, c->n_in, Y_ZERO))
+    good = good && append_channels(m, chain, dnnl_binary_add, Y_ZERO);
+  return good;
+}
+
+/* The attributes with what follows the product: the sum with what y holds, or what makes bytes of
+ * it. They replace m's; the caller destroys *own when the descriptor is made. *own is NULL when
+ * nothing follows. */
+static bool product_attr(maker *m, dnnl_primitive_attr_t *own) {
   *own = NULL;
-  if (!m->c->add) return true;
+  if (!m->c->add && !m->c->quantised) return true;
   /* A copy of the attributes: those of the process are everybody's. */
   dnnl_post_ops_t chain = NULL;
   bool good = dnnl_post_ops_create(&chain) == dnnl_success &&
               dnnl_primitive_attr_clone(own, m->with.attr) == dnnl_success;
-  good = good && onednn_then_sum(chain);
+  good = good && (m->c->quantised ? then_quantise(m, chain) : onednn_then_sum(chain));
   good = good && dnnl_primitive_attr_set_post_ops(*own, chain) == dnnl_success;
   if (good) m->with.attr = *own;
   if (chain != NULL) dnnl_post_ops_destroy(chain);
@@ -145,7 +176,7 @@ static bool conv_forward(maker *m) {
   onednn_md_in x = any_in(m, 0, DNNL_ARG_SRC), w = any_in(m, 1, DNNL_ARG_WEIGHTS);
   onednn_md_in b = any_in(m, 2, DNNL_ARG_BIAS), y = any_out(m, 0, DNNL_ARG_DST);
   dnnl_primitive_attr_t own;
-  bool good = conv_attr(m, &own) && !m->failed &&
+  bool good = product_attr(m, &own) && !m->failed &&
               onednn_conv_forward(&m->with, conv_algorithm(m->c), &g, x, w, b, y, &m->out->pd);
   if (own != NULL) dnnl_primitive_attr_destroy(own);
   return good;
@@ -259,7 +290,7 @@ static bool norm_backward(maker *m) {
 /* ---- products -------------------------------------------------------------------------------- */
 
 /* All plain: packing a weight for one product costs more than the packed kernel saves (measured up
- * to 1024 rows).
+ * to 1024 rows). Weights of bytes are constants, packed once, as oneDNN likes them.
  *
  * Halves are multiplied by oneDNN's matmul, whose three operands may lie in any order. Its inner
  * product, told that weights are plain, sums bf16 in a scratch of f32 as large as the result, and
@@ -274,23 +305,25 @@ static bool product_forward(maker *m) {
   const bool by_matmul = is_matmul(m->c);
   onednn_md_in x = matrix(m, false, 0, DNNL_ARG_SRC, w->dim[1]);
   onednn_md_in weight = by_matmul ? turned(m, false, 1, DNNL_ARG_WEIGHTS, w->dim[1])
-                                  : given_in(m, 1, DNNL_ARG_WEIGHTS);
-  onednn_md_in b = by_matmul ? matrix(m, false, 2, DNNL_ARG_BIAS, w->dim[0])
-                             : any_in(m, 2, DNNL_ARG_BIAS);
+                                  : operand(m, false, 1, DNNL_ARG_WEIGHTS, m->c->quantised);
+  onednn_md_in b =
+    by_matmul ? matrix(m, false, 2, DNNL_ARG_BIAS, w->dim[0]) : any_in(m, 2, DNNL_ARG_BIAS);
   onednn_md_in y = matrix(m, true, 0, DNNL_ARG_DST, w->dim[0]);
-  if (m->failed) return false;
-  return by_matmul ? onednn_matmul(&m->with, x, weight, b, y, &m->out->pd)
-                   : onednn_product_forward(&m->with, x, weight, b, y, &m->out->pd);
+  if (by_matmul) return !m->failed && onednn_matmul(&m->with, x, weight, b, y, &m->out->pd);
+  dnnl_primitive_attr_t own;
+  bool good = product_attr(m, &own) && !m->failed &&
+              onednn_product_forward(&m->with, x, weight, b, y, &m->out->pd);
+  if (own != NULL) dnnl_primitive_attr_destroy(own);
+  return good;
 }
 
 /* dx = dy w, with all operands plain as in the forward. */
 static bool product_grad_input(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
   const bool by_matmul = is_matmul(m->c);
-  onednn_md_in dy =
-    matrix(m, false, 0, by_matmul ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, w->dim[0]);
-  onednn_md_in weight = by_matmul ? matrix(m, false, 1, DNNL_ARG_WEIGHTS, w->dim[1])
-                                  : given_in(m, 1, DNNL_ARG_WEIGHTS);
+  onednn_md_in dy = matrix(m, false, 0, by_matmul ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, w->dim[0]);
+  onednn_md_in weight =
+    by_matmul ? matrix(m, false, 1, DNNL_ARG_WEIGHTS, w->dim[1]) : given_in(m, 1, DNNL_ARG_WEIGHTS);
   onednn_md_in dx = matrix(m, true, 0, by_matmul ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, w->dim[1]);
   if (m->failed) return false;
   return by_matmul ? onednn_matmul(&m->with, dy, weight, NULL, dx, &m->out->pd)

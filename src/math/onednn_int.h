@@ -84,9 +84,11 @@ bool onednn_arg_memory(const_dnnl_primitive_desc_t pd, int arg, dnnl_engine_t en
                        dnnl_memory_t *memory);
 void onednn_memory_set(dnnl_memory_t memory, void *address, dnnl_stream_t stream);
 
-/* Operations behind a primitive: y + what y holds, max(y, 0), y with b. */
+/* Operations behind a primitive: y + what y holds, max(y, 0), y to the nearest whole number (even
+ * in the middle), y with b. */
 bool onednn_then_sum(dnnl_post_ops_t chain);
 bool onednn_then_relu(dnnl_post_ops_t chain);
+bool onednn_then_round(dnnl_post_ops_t chain);
 bool onednn_then_binary(dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm, onednn_md_in b);
 
 /* What all primitive descriptors are made with. `kernel`: how the name of the preferred kernel

@@ -13,6 +13,8 @@ bool neap_onednn_ask_bytes(neap_onednn_case *problem) {
   return false;
 }
 
+bool neap_onednn_sums_bytes(void) { return false; }
+
 const bool neap_onednn_norm_adds_images = false;
 
 static const char *missing(void) { return "this Neap is built without oneDNN"; }

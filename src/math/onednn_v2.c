@@ -84,6 +84,10 @@ bool onednn_then_relu(dnnl_post_ops_t chain) {
   return dnnl_post_ops_append_eltwise(chain, 1, dnnl_eltwise_relu, 0, 0) == dnnl_success;
 }
 
+bool onednn_then_round(dnnl_post_ops_t chain) {
+  return dnnl_post_ops_append_eltwise(chain, 1, dnnl_eltwise_round, 0, 0) == dnnl_success;
+}
+
 bool onednn_then_binary(dnnl_post_ops_t chain, dnnl_alg_kind_t algorithm, onednn_md_in b) {
   return dnnl_post_ops_append_binary(chain, algorithm, b) == dnnl_success;
 }

@@ -244,10 +244,42 @@ static job job_of(const neap_call *call, bool backward) {
   return j;
 }
 
+/* Planes [begin, end) of bytes. A window without an element inside x gives the least. */
+#define MAX_BYTES(name, I, least)                                     \
+  static void name(void *context, int64_t begin, int64_t end) {       \
+    const job *j = context;                                           \
+    const neap_window *w = &j->w;                                     \
+    for (int64_t p = begin; p < end; p++) {                           \
+      const I *in = (const I *)j->in->data + p * w->n_in;             \
+      I *out = (I *)j->out->data + p * w->n_out;                      \
+      spot s = spot_first(w);                                         \
+      for (int64_t i = 0; i < w->n_out; i++, spot_next(w, &s)) {      \
+        I best = least;                                               \
+        int64_t won = 0;                                              \
+        for (int64_t tap = 0, at; tap < w->n_kernel; tap++) {         \
+          if (!spot_has(w, &s, tap, &at) || in[at] <= best) continue; \
+          best = in[at];                                              \
+          won = tap;                                                  \
+        }                                                             \
+        out[i] = best;                                                \
+        set_index(j, p * w->n_out + i, won);                          \
+      }                                                               \
+    }                                                                 \
+  }
+MAX_BYTES(max_u8, uint8_t, 0)
+MAX_BYTES(max_i8, int8_t, INT8_MIN)
+
+static bool is_byte(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_BIT(U8) | NEAP_BIT(I8)); }
+
 void neap_pool_run_max(const neap_call *call) {
   job j = job_of(call, false);
+  const neap_dtype dtype = call->in[0].type.dtype;
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
-  run_planes(call, &j, max_f32, max_f64);
+  if (is_byte(dtype))
+    neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread,
+                      dtype == NEAP_DTYPE_U8 ? max_u8 : max_i8, &j);
+  else
+    run_planes(call, &j, max_f32, max_f64);
 }
 
 void neap_pool_run_max_indices(const neap_call *call) {
@@ -325,6 +357,7 @@ bool neap_pool_choose_max_grad(neap_choose *c) {
 /* Completes a problem whose operands are set. False: oneDNN would divide an average by something
  * else. */
 static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_value *attrs) {
+  c->quantised = is_byte(c->in[0].dtype);
   bool backward = c->kind == NEAP_ONEDNN_POOL_GRAD;
   const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape,
                    *y = backward ? &c->in[0].shape : &c->out[0].shape;
@@ -424,9 +457,10 @@ static again again_of(const neap_call *call) {
   return j;
 }
 
-/* The price of ordinary numbers is one more read of x. */
+/* The price of ordinary numbers is one more read of x; bytes have none that is passed over. */
 static void run_dnnl_max(const neap_call *call) {
   neap_dnnl_run(call);
+  if (is_byte(call->in[0].type.dtype)) return;
   const neap_operand *x = &call->in[0], *y = &call->out[0];
   look l = {.x = x->data};
   neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
@@ -507,13 +541,13 @@ static void run_dnnl_take(const neap_call *call) {
   neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, take_again, &j);
 }
 
-#define DNNL_KERNEL_OF(suffix_choose, suffix_bind, run_function)          \
+#define DNNL_KERNEL_OF(set, suffix_choose, suffix_bind, run_function)     \
   {                                                                       \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = NEAP_BIT(F32), .widens = true,  \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = (set), .widens = true,          \
     .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind, \
     .unbind = neap_dnnl_unbind, .run = (run_function)                     \
   }
-#define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(suffix, suffix, neap_dnnl_run)
+#define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(NEAP_BIT(F32), suffix, suffix, neap_dnnl_run)
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
@@ -549,14 +583,16 @@ static neap_status grad_global(neap_grad *g, neap_error *error) {
   [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL, \
                  .value = {.i = 1}}
 
+#define FLOATS_AND_BYTES (NEAP_FLOATS | NEAP_BIT(U8) | NEAP_BIT(I8))
+
 const neap_op neap_op_MaxPool = {
   .name = "MaxPool",
   .summary = "The largest element of each window.",
   .math = "y[n,c,p] = max_k x[n,c, p stride - pad + k dilation]",
   .example = "net:MaxPool(\"x\", \"y\", {kernel = 2})",
   .source = "ONNX MaxPool-12",
-  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions"}},
-  .outputs = {{"y", "(N,C,OH,OW)"},
+  .inputs = {{"x", "(N,C,H,W), or one or three spatial dimensions", FLOATS_AND_BYTES}},
+  .outputs = {{"y", "(N,C,OH,OW)", FLOATS_AND_BYTES},
               {"stash", "which element won", NEAP_BIT(U8), NEAP_ARG_OPTIONAL | NEAP_ARG_STASH}},
   .attrs = {NEAP_POOL_ATTRS},
   .infer = neap_pool_infer,
@@ -564,9 +600,10 @@ const neap_op neap_op_MaxPool = {
   .grad = grad_max,
   .empty = NEAP_EMPTY_REFUSED,
   .special = "a NaN wins its window; the first of equal elements gets the gradient",
-  .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(_max, , run_dnnl_max),
+  .kernels = (const neap_kernel[]){DNNL_KERNEL_OF(NEAP_BIT(F32) | NEAP_BIT(U8) | NEAP_BIT(I8), _max,
+                                                  , run_dnnl_max),
                                    {.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_FLOATS,
+                                    .dtypes = FLOATS_AND_BYTES,
                                     .any_team = true,
                                     .choose = neap_pool_choose_max,
                                     .run = neap_pool_run_max},
@@ -577,7 +614,9 @@ const neap_op neap_op_MaxPool = {
     "stride={2}},"
     " {x={1,2,4,4,4}, kernel={2}}, {x={2,16,8,8}, kernel={3}, stride={2}, pad={1}}, {x={1,2,9,9}, "
     "kernel={2}, dilation={3}, "
-    "stride={1}} }",
+    "stride={1}}, {x={{2,3,6,7}, dtype=\"u8\", low=0, high=255}, kernel={2}, grad=false}, "
+    "{x={{2,32,9,9}, dtype=\"i8\", low=-128, high=128}, kernel={3}, stride={2}, pad={1}, "
+    "grad=false} }",
 };
 
 const neap_op neap_op_MaxPoolGrad = {

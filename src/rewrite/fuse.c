@@ -16,6 +16,9 @@
  *   norm_relu    BatchNorm, Relu                                     equal bits
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
  *   activation   Conv or FC, Relu or another activation              equal bits
+ *   bytes        DequantizeLinear, MaxPool or movement, Quantize..   equal bits
+ *   qlinear      QLinearConv, QLinearMatMul of fixed weights         a step of y in 2^24 sums
+ *   quantized    DequantizeLinear, Conv or FC, QuantizeLinear        a step of y where halves round
  *   pool         Conv, a pool; when asked for                        ref: equal bits; else 1e-5
  *
  * Where parameters are all that an op reads, lay_out gives its results region CONSTANT: that is
@@ -33,12 +36,22 @@ static const struct {
   fuse_rule rule;
   bool on_request; /* option fuse_pool */
 } rules[] = {
-  {"identity", fuse_identity, false},     {"duplicate", fuse_duplicate, false},
-  {"layer_norm", fuse_layer_norm, false}, {"gelu", fuse_gelu, false},
-  {"attention", fuse_attention, false},   {"bias", fuse_bias, false},
-  {"scale", fuse_scale, false},           {"norm", fuse_norm, false},
-  {"norm_relu", fuse_norm_relu, false},   {"residual", fuse_residual, false},
-  {"activation", fuse_activation, false}, {"pool", fuse_pool, .on_request = true},
+  {"identity", fuse_identity, false},
+  {"duplicate", fuse_duplicate, false},
+  {"layer_norm", fuse_layer_norm, false},
+  {"gelu", fuse_gelu, false},
+  {"attention", fuse_attention, false},
+  {"bias", fuse_bias, false},
+  {"scale", fuse_scale, false},
+  {"norm", fuse_norm, false},
+  {"norm_relu", fuse_norm_relu, false},
+  {"residual", fuse_residual, false},
+  {"activation", fuse_activation, false},
+  {"bytes", fuse_bytes, false},
+  {"qlinear", fuse_qlinear, false},
+  {"quantized", fuse_quantized, false},
+  {"quantized_real", fuse_quantized_real, false},
+  {"pool", fuse_pool, .on_request = true},
 };
 
 /* ---- looking --------------------------------------------------------------------------------- */

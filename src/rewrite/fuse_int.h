@@ -41,6 +41,10 @@ neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error);       /* f
 neap_status fuse_layer_norm(fuser *f, int n, bool *did, neap_error *error); /* fuse_pattern.c */
 neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error);       /* fuse_pattern.c */
 neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error);  /* fuse_pattern.c */
+neap_status fuse_bytes(fuser *f, int n, bool *did, neap_error *error);      /* fuse_quantized.c */
+neap_status fuse_qlinear(fuser *f, int n, bool *did, neap_error *error);    /* fuse_quantized.c */
+neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error);  /* fuse_quantized.c */
+neap_status fuse_quantized_real(fuser *f, int n, bool *did, neap_error *error);
 
 /* ---- looking (fuse.c) ---- */
 

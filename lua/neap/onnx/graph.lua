@@ -163,7 +163,8 @@ function State:run_node(row, env)
     version = self.opsets[row.domain] or 1 }, Node)
   local ok, err = xpcall(function()
     node.inputs = inputs_of(node, env)
-    node.folds = all_known(node.inputs)
+    -- Weights stay the bytes that they are.
+    node.folds = all_known(node.inputs) and row.op ~= "DequantizeLinear"
     local results = self:results_of(node, row)
     for i, name in ipairs(row.outputs) do
       if name ~= "" then

@@ -197,6 +197,8 @@ end
 --- Casts to floats of 8 bits or fewer, which lie in f32, by element type: none as yet.
 kit.small_floats = {}
 
+--- kit.conv_attrs(n, x, w): the attributes of Neap's convolutions, as a node has them (vision).
+
 --- A number beside x, of its dtype.
 function kit.number(value, dtype) return core.tensor(value, dtype) end
 

@@ -1,4 +1,5 @@
---- ONNX's quantised ops, computed in floats that hold every sum exactly.
+--- ONNX's quantised ops: by Neap's, where these have the form, else computed in floats that hold
+-- every sum exactly.
 -- @module neap.onnx.quantised
 local kit = require "neap.onnx.kit"
 local F = kit.F
@@ -67,21 +68,138 @@ local function of_channels(v, rank)
   return kit.reshape(v, shape)
 end
 
-return function(op)
-  function op.QuantizeLinear(n, x, scale, zero)
+-- ---- by Neap's own ops --------------------------------------------------------------------------
+
+local words = { u8 = true, i8 = true, u16 = true, i16 = true }
+
+--- Input i as a tensor, where it is known; else nil.
+local function known(n, i)
+  local v = n.inputs[i]
+  return v and kit.is_known(v.x) and v.x or nil
+end
+
+--- A zero point as Neap's ops take it: false where it is known to be 0, so that no kernel looks.
+local function zero_of(n, i)
+  local v = known(n, i)
+  if not n:given(i) or v and v:to("f64"):abs():max():item() == 0 then return false end
+  return n:x(i)
+end
+
+--- Whether input i, where given, is one number or a list of them.
+local function is_plain(n, i)
+  local v = n.inputs[i]
+  return not v or #v.x.shape < 2 or kit.product(v.x.shape) == 1
+end
+local function plain(v) return v and #v.shape > 1 and kit.reshape(v, {}) or v end
+
+--- Weights, input i, and their zero point, input zero_at: in i8 without one, where all is known
+-- and they fit; `at` is the dimension that has a zero point for each position.
+local function weights(n, i, zero_at, at)
+  local w, zero = known(n, i), known(n, zero_at)
+  if w and zero and zero_of(n, zero_at) then
+    local shape = kit.fill(#w.shape, 1)
+    if #zero.shape == 1 and #shape > 0 then shape[at] = zero.shape[1] end
+    local moved = w:to "i32" - zero:to("i32"):reshape(shape)
+    if moved:min():item() >= -128 and moved:max():item() <= 127 then
+      local v = { x = moved:to "i8", elem = 3, name = n.inputs[i].name }
+      return n.folds and v.x or n.state:operand(v), false
+    end
+  end
+  return n:x(i), zero_of(n, zero_at)
+end
+
+--- The first eight operands of QLinearConv and QLinearMatMul, for Neap's ops; nil where these don't
+-- take them.
+local function product_operands(n, at)
+  for _, i in ipairs { 1, 4, 8 } do
+    local elem = n:elem(i)
+    if elem ~= 2 and elem ~= 3 then return nil end -- bytes; others lie in such, too
+  end
+  for _, i in ipairs { 2, 3, 5, 6, 7, 8 } do
+    if not is_plain(n, i) then return nil end
+  end
+  local function scale(i) return kit.cast(plain(n:x(i)), "f32") end
+  local w, w_zero = weights(n, 4, 6, at)
+  -- Without a zero point y is of x's type.
+  local y_zero
+  if n:elem(8) == n:elem(1) then y_zero = zero_of(n, 8) else y_zero = n:x(8) end
+  return { n:x(1), scale(2), plain(zero_of(n, 3)), w, scale(5), plain(w_zero), scale(7),
+    plain(y_zero) }
+end
+
+-- ---- the way back -------------------------------------------------------------------------------
+
+--- Which operands scales are; the zero point behind each is of the operand before it, or of y.
+local function with_zeros(n, ins, scales)
+  for _, i in ipairs(scales) do
+    local dtype = (n.ins[i - 1] and i ~= 7) and n:dtype(i - 1) or n:result().dtype
+    ins[i + 1] = ins[i + 1] or n:const(kit.full(n:static(n:dims(i), "a scale's size"), 0, dtype))
+  end
+  return ins
+end
+
+--- QuantizeLinear and DequantizeLinear, with zero points that are 0 written out: other readers ask
+-- for them.
+local function write_linear(name)
+  return function(n, x, scale, zero)
+    local bytes = name == "QuantizeLinear" and n:result().dtype or n:dtype(1)
+    n:needs(bytes:match "16" and 21 or 13)
+    local dims = n:static(n:dims(2), "a scale's size")
+    zero = zero or n:const(kit.full(dims, 0, bytes))
+    local many = #dims == 1 and dims[1] ~= 1
+    return n:node(name, { x, scale, zero },
+      { axis = many and n:axis(n.attrs.axis, #n:dims(1)) or nil })
+  end
+end
+
+local function write(out)
+  out.QuantizeLinear = write_linear "QuantizeLinear"
+  out.DequantizeLinear = write_linear "DequantizeLinear"
+  function out.QLinearMatMul(n, ...)
+    return n:node("QLinearMatMul", with_zeros(n, { ... }, { 2, 5, 7 }))
+  end
+  function out.QLinearConv(n, ...)
+    return n:node("QLinearConv", with_zeros(n, { ... }, { 2, 5, 7 }), kit.write_conv_attrs(n, 4))
+  end
+end
+
+return function(op, out)
+  write(out)
+  function op.QuantizeLinear(n)
+    local x, scale = n:x(1), n:x(2)
     local axis, block = n:int("axis", 1), n:int("block_size", 0)
-    local elem = zero and n:elem(3) or n:int("output_dtype", 0)
+    local elem = n:given(3) and n:elem(3) or n:int("output_dtype", 0)
     if elem == 0 then elem = 2 end
     local wide = x.dtype == "f64" and "f64" or "f32"
+    local dtype = (kit.types[elem] or {}).dtype
+    if block == 0 and words[dtype] and not few_bits[elem] and is_plain(n, 2) and is_plain(n, 3) then
+      scale = plain(scale)
+      local at = kit.product(scale.shape) > 1 and n:axis(axis, #x.shape) or nil
+      local q = F.QuantizeLinear({ kit.cast(x, wide), kit.cast(scale, wide),
+        plain(zero_of(n, 3)) }, { to = dtype, axis = at })
+      return { x = q, elem = elem, from = not kit.is_known(q) and n.inputs or nil }
+    end
+    local zero = n:x(3)
     scale = kit.cast(beside(n, x, scale, axis, block), wide)
     zero = zero and beside(n, x, zero, axis, block)
     return round_to(n, kit.cast(x, wide), scale, zero, elem)
   end
 
-  function op.DequantizeLinear(n, x, scale, zero)
+  function op.DequantizeLinear(n)
+    local scale, x = n:x(2), n.inputs[1].x
     local axis, block = n:int("axis", 1), n:int("block_size", 0)
-    local out = n:int("output_dtype", 0)
-    local dtype = out ~= 0 and kit.types[out].dtype or scale.dtype
+    local to = n:int("output_dtype", 0)
+    local dtype = to ~= 0 and kit.types[to].dtype or scale.dtype
+    local is_word = words[x.dtype] or x.dtype == "i32"
+    if block == 0 and is_word and is_plain(n, 2) and is_plain(n, 3) then
+      scale = plain(scale)
+      local at = kit.product(scale.shape) > 1 and n:axis(axis, #x.shape) or nil
+      local q, zero = weights(n, 1, 3, at or 1)
+      return kit.cast(F.DequantizeLinear({ q, kit.cast(scale, dtype == "f64" and dtype or "f32"),
+        plain(zero) }, { axis = at }), dtype)
+    end
+    local zero = n:x(3)
+    x = n:x(1)
     scale = beside(n, x, scale, axis, block)
     local y = centered(x, zero and beside(n, x, zero, axis, block), "f32")
     return kit.cast(F.Mul { y, kit.cast(scale, "f32") }, dtype)
@@ -103,7 +221,12 @@ return function(op)
     return kit.cast(y, "i32")
   end
 
-  function op.QLinearMatMul(n, a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
+  function op.QLinearMatMul(n)
+    local ranks = #n.inputs[1].x.shape > 1 and #n.inputs[4].x.shape > 1
+    local ins = ranks and product_operands(n, #n.inputs[4].x.shape)
+    if ins then return F.QLinearMatMul(ins) end
+    local a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n:x(1), n:x(2), n:x(3), n:x(4),
+      n:x(5), n:x(6), n:x(7), n:x(8)
     local sum = F.MatMul { centered(a, of_rows(a_zero, #a.shape)), centered(b, of_columns(b_zero)) }
     local function wide(v) return kit.cast(v, "f64") end
     local scale = F.Mul { wide(of_rows(a_scale, #a.shape)), wide(of_columns(b_scale)) }
@@ -121,7 +244,14 @@ return function(op)
     return kit.cast(conv(n, x, w, x_zero, w_zero), "i32")
   end
 
-  function op.QLinearConv(n, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b)
+  function op.QLinearConv(n)
+    local ins = product_operands(n, 1)
+    if ins then
+      ins[9] = n:x(9)
+      return F.QLinearConv(ins, kit.conv_attrs(n, ins[1], ins[4]))
+    end
+    local x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, b = n:x(1), n:x(2), n:x(3),
+      n:x(4), n:x(5), n:x(6), n:x(7), n:x(8), n:x(9)
     local sum = conv(n, x, w, x_zero, w_zero)
     local rank = #sum.shape - 1
     if b then sum = F.Add { sum, kit.cast(of_channels(b, rank), "f64") } end

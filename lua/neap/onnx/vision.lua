@@ -59,11 +59,14 @@ end
 
 local function spatial(shape) return table.move(shape, 3, #shape, 1, {}) end
 
-local function conv(n, x, w, b)
+--- The attributes of Neap's convolutions, as the node has them for x and w.
+function kit.conv_attrs(n, x, w)
   local attrs = window(n, x, spatial(w.shape))
   attrs.groups = n:int("group", 1)
-  return F.Conv({ x, w, b }, attrs)
+  return attrs
 end
+
+local function conv(n, x, w, b) return F.Conv({ x, w, b }, kit.conv_attrs(n, x, w)) end
 
 --- Where pads are found from the output's shape, SAME_UPPER alone puts the odd one behind.
 local function conv_transpose(n, x, w, b)
@@ -568,12 +571,14 @@ local function adaptive(name, global, otherwise)
 end
 
 local function write(out)
-  function out.Conv(n, x, w, b)
-    local kernel = table.move(n:dims(2), 3, #n:dims(2), 1, {})
+  --- The attributes of a convolution whose weight is input i.
+  function kit.write_conv_attrs(n, i)
+    local kernel = table.move(n:dims(i), 3, #n:dims(i), 1, {})
     local attrs = window_attrs(n, kernel)
     attrs.group = n.attrs.groups
-    return n:node("Conv", { x, w, b }, attrs)
+    return attrs
   end
+  function out.Conv(n, x, w, b) return n:node("Conv", { x, w, b }, kit.write_conv_attrs(n, 2)) end
   --- What the output is longer than windows make it is output_padding.
   function out.ConvTranspose(n, x, w, b)
     local dims, want = n:dims(1), n:result().dims

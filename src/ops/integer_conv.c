@@ -1,0 +1,131 @@
+/* integer_conv.c: sums of products of bytes: a convolution by plain loops, a dot product, a row of
+ * a matrix product. See quantized.h.
+ *
+ * As in conv_ref.c a row of outputs is summed at a time in a tile on the stack, tap by tap. An
+ * element of the padding counts as a number of its own, so each sum begins as if all of x were
+ * padding, and taps inside x add what they have more than that.
+ */
+#include "ops/quantized.h"
+#include "ops/rows.h"
+
+enum { TILE = 256 };
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+/* sum[i] += scale (x[i step] - minus), in unsigned numbers, which wrap. */
+#define GATHER(name, I)                                                                        \
+  NEAP_MULTIVERSION static void name(int32_t *sum, const void *from, int64_t at, int64_t step, \
+                                     int32_t minus, int32_t scale, int64_t n) {                \
+    const I *x = (const I *)from + at;                                                         \
+    if (step == 1)                                                                             \
+      for (int64_t i = 0; i < n; i++) sum[i] += (x[i] - minus) * scale;                        \
+    else                                                                                       \
+      for (int64_t i = 0; i < n; i++) sum[i] += (x[i * step] - minus) * scale;                 \
+  }
+GATHER(gather_u8, uint8_t)
+GATHER(gather_i8, int8_t)
+
+#define DOT(name, I)                                                                            \
+  NEAP_MULTIVERSION static int32_t name(const I *x, int32_t plus, const int8_t *w, int64_t n) { \
+    int32_t sum = 0;                                                                            \
+    for (int64_t i = 0; i < n; i++) sum += (x[i] + plus) * w[i];                                \
+    return sum;                                                                                 \
+  }
+DOT(dot_u8, uint8_t)
+DOT(dot_i8, int8_t)
+
+int32_t neap_integer_dot(neap_dtype x_dtype, const void *x, int32_t plus, const int8_t *w,
+                         int64_t n) {
+  return x_dtype == NEAP_DTYPE_U8 ? dot_u8(x, plus, w, n) : dot_i8(x, plus, w, n);
+}
+
+#define AXPY(name, I)                                                                          \
+  NEAP_MULTIVERSION static void name(int32_t *sum, int32_t a, const I *b, const int32_t *zero, \
+                                     int64_t n) {                                              \
+    for (int64_t i = 0; i < n; i++) sum[i] += a * (b[i] - zero[i]);                            \
+  }
+AXPY(axpy_u8, uint8_t)
+AXPY(axpy_i8, int8_t)
+
+void neap_integer_axpy(int32_t *sum, int32_t a, neap_dtype b_dtype, const void *b,
+                       const int32_t *b_zero, int64_t n) {
+  if (b_dtype == NEAP_DTYPE_U8)
+    axpy_u8(sum, a, b, b_zero, n);
+  else
+    axpy_i8(sum, a, b, b_zero, n);
+}
+
+/* ---- convolution ----------------------------------------------------------------------------- */
+
+static int32_t byte_at(neap_dtype dtype, const void *data, int64_t at) {
+  return dtype == NEAP_DTYPE_U8 ? ((const uint8_t *)data)[at] : ((const int8_t *)data)[at];
+}
+
+static int32_t zero_of(const neap_integer_conv *j, int64_t o) {
+  if (j->w_zero == NULL || j->w_zero->data == NULL) return 0;
+  bool each = neap_shape_elems(&j->w_zero->type.shape) > 1;
+  return (int32_t)neap_number_at(j->w_zero, each ? o : 0);
+}
+
+/* Adds to sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o) what each tap inside
+ * x has more than the padding. */
+static void add_row(const neap_integer_conv *j, int64_t n_i, int64_t o, int64_t od, int64_t oh,
+                    int64_t from, int64_t n, int32_t w_zero, int32_t *sum) {
+  const neap_window *w = &j->w;
+  int64_t c0 = o / j->group_o * j->group_c;
+  for (int64_t c = 0; c < j->group_c; c++)
+    for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
+      if (d < 0 || d >= w->in[0]) continue;
+      for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
+        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
+        if (h < 0 || h >= w->in[1]) continue;
+        int64_t x_row = (((n_i * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
+        int64_t w_row =
+          (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+        for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
+          int64_t a, b;
+          neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
+          a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
+          if (a >= b) continue;
+          int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
+          int32_t scale = byte_at(j->w_dtype, j->weight, w_row + kw) - w_zero;
+          (j->x_dtype == NEAP_DTYPE_U8 ? gather_u8 : gather_i8)(
+            sum + (a - from), j->x, at, w->stride[2], j->minus + j->pad, scale, b - a);
+        }
+      }
+    }
+}
+
+/* Planes [begin, end) of y, numbered n * O + o. */
+static void run_planes(void *context, int64_t begin, int64_t end) {
+  const neap_integer_conv *j = context;
+  const neap_window *w = &j->w;
+  int64_t n_weight = j->group_c * w->n_kernel;
+  int32_t sum[TILE];
+  for (int64_t p = begin; p < end; p++) {
+    const int64_t o = p % j->n_o;
+    const int32_t w_zero = zero_of(j, o);
+    /* All of x as padding. */
+    int32_t first = 0;
+    for (int64_t i = 0; i < n_weight && j->pad != 0; i++)
+      first += j->pad * (byte_at(j->w_dtype, j->weight, o * n_weight + i) - w_zero);
+    for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
+      for (int64_t from = 0; from < w->out[2]; from += TILE) {
+        int64_t n = NEAP_MIN(w->out[2] - from, TILE);
+        for (int64_t i = 0; i < n; i++) sum[i] = first;
+        add_row(j, p / j->n_o, o, r / w->out[1], r % w->out[1], from, n, w_zero, sum);
+        j->finish(j->context, o, p * w->n_out + r * w->out[2] + from, sum, n);
+      }
+  }
+}
+
+void neap_integer_conv_run(neap_integer_conv *j, const neap_call *call, const neap_shape *x,
+                           const neap_shape *weight, const neap_shape *y) {
+  j->w = neap_conv_window(call->op, call->attrs, x, y, weight);
+  j->n_o = weight->dim[0];
+  j->group_o = weight->dim[0] / call->attrs[NEAP_CONV_GROUPS].i;
+  j->group_c = weight->dim[1];
+  if (neap_shape_elems(y) > 0)
+    neap_parallel_for(j->w.batch * j->n_o, 1, call->n_thread, run_planes, j);
+}

@@ -1,0 +1,48 @@
+/* quantized.h: what the ops on quantised numbers share: integers q that stand for
+ * scale (q - zero), ONNX's linear quantisation.
+ *
+ * A product of such numbers is a sum of products of integers, in 32 bits that wrap, as the standard
+ * has it and as processors make it; the real number follows by one multiplication in f32.
+ */
+#ifndef NEAP_OPS_QUANTIZED_H
+#define NEAP_OPS_QUANTIZED_H
+
+#include "ops/window.h"
+
+/* What activations and weights are quantised to, and what else ONNX's ops take. */
+#define NEAP_BYTES (NEAP_BIT(U8) | NEAP_BIT(I8))
+
+static inline bool neap_quantized_has(int n, const neap_type *types, int i) {
+  return i < n && types[i].dtype != NEAP_DTYPE_NONE;
+}
+/* The least and the largest number of an integer dtype. */
+void neap_quantized_range(neap_dtype dtype, double *least, double *most);
+/* SHAPE error unless input `i`, where given, has one element, or `many` of one dimension. */
+neap_status neap_quantized_expect(const neap_infer *infer, int i, int64_t many, neap_error *error);
+/* y[i] = saturate(v[i]), v whole numbers already; y f32: v as it is. */
+void neap_quantized_put(const neap_operand *y, int64_t at, const float *v, int64_t n);
+
+/* A convolution of bytes. Of x is read x - minus; an element of the padding counts as `pad`; of
+ * weight row o, w - w_zero[o] (one for all where w_zero_step is 0). Operands plain. */
+typedef struct neap_integer_conv {
+  neap_window w;
+  int64_t n_o, group_o, group_c; /* O, O/g, C/g */
+  const void *x, *weight;
+  neap_dtype x_dtype, w_dtype;
+  int32_t minus, pad;
+  const neap_operand *w_zero; /* may be absent */
+  /* sums of outputs [at, at + n) of y, all of channel o */
+  void (*finish)(const void *context, int64_t o, int64_t at, const int32_t *sum, int64_t n);
+  const void *context;
+} neap_integer_conv;
+void neap_integer_conv_run(neap_integer_conv *job, const neap_call *call, const neap_shape *x,
+                           const neap_shape *weight, const neap_shape *y);
+
+/* The sum of (x[i] + plus) w[i]; x u8 or i8, w i8. */
+int32_t neap_integer_dot(neap_dtype x_dtype, const void *x, int32_t plus, const int8_t *w,
+                         int64_t n);
+/* sum[j] += a (b[j] - b_zero[j]), or less one number; b u8 or i8. */
+void neap_integer_axpy(int32_t *sum, int32_t a, neap_dtype b_dtype, const void *b,
+                       const int32_t *b_zero, int64_t n);
+
+#endif
