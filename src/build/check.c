@@ -69,12 +69,13 @@ void build_check_cut(const neap_graph *joint, const build_cut *cut) {
   if (!NEAP_DEBUG) return;
   for (int m = 0; m < cut->n_forward; m++) {
     const neap_node *node = &joint->node[m];
-    for (int i = 0; cut->recompute[m] && i < node->n_in; i++) {
-      neap_value_id v = node->in[i];
-      bool is_there = v < 0 || joint->value[v].node < 0 || cut->label[v] != BUILD_DEAD;
-      NEAP_ASSERT(is_there, "%s \"%s\" is recomputed from \"%s\", which nobody has then",
-                  node->op->name, node->name, name_of(joint, v));
-    }
+    if (cut->recompute[m])
+      for (int i = 0; i < node->n_in; i++) {
+        neap_value_id v = node->in[i];
+        bool is_there = v < 0 || joint->value[v].node < 0 || cut->label[v] != BUILD_DEAD;
+        NEAP_ASSERT(is_there, "%s \"%s\" is recomputed from \"%s\", which nobody has then",
+                    node->op->name, node->name, name_of(joint, v));
+      }
   }
 }
 

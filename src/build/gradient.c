@@ -133,8 +133,9 @@ enum { CONSTANT = -1 };
 
 /* Where the lists have a value: wrt first, then what the walk's nodes make. */
 static int slot_of(const walk *w, neap_value_id v) {
-  for (int i = 0; w->of_formula && i < w->n_wrt; i++)
-    if (w->wrt[i] == v) return i;
+  if (w->of_formula)
+    for (int i = 0; i < w->n_wrt; i++)
+      if (w->wrt[i] == v) return i;
   return v < w->first_value ? CONSTANT : w->n_wrt + v - w->first_value;
 }
 

@@ -271,10 +271,11 @@ static neap_status check_links(neap_chain *chain, neap_error *error) {
 }
 
 static void batch_fini(const neap_chain *chain, neap_chain_batch *batch) {
-  for (int i = 0; batch->step != NULL && i < chain->n_layer; i++) {
-    for (int p = 0; p < NEAP_CHAIN_N_PART; p++) neap_session_free(batch->step[i].session[p]);
-    neap_net_free(batch->step[i].net);
-  }
+  if (batch->step != NULL)
+    for (int i = 0; i < chain->n_layer; i++) {
+      for (int p = 0; p < NEAP_CHAIN_N_PART; p++) neap_session_free(batch->step[i].session[p]);
+      neap_net_free(batch->step[i].net);
+    }
   neap_free(batch->step);
 }
 
@@ -443,11 +444,12 @@ void neap_chain_free(neap_chain *chain) {
   if (chain == NULL) return;
   if (chain->output != NULL) neap_chain_let_go(chain, false);
   for (int b = 0; b < chain->n_batch; b++) batch_fini(chain, &chain->batch[b]);
-  for (int i = 0; chain->layer != NULL && i < chain->n_layer; i++) {
-    for (int p = 0; p < NEAP_CHAIN_N_PART; p++) neap_range_free(chain->layer[i].range[p]);
-    neap_cache_fini(&chain->layer[i].cache);
-    neap_net_free(chain->layer[i].net);
-  }
+  if (chain->layer != NULL)
+    for (int i = 0; i < chain->n_layer; i++) {
+      for (int p = 0; p < NEAP_CHAIN_N_PART; p++) neap_range_free(chain->layer[i].range[p]);
+      neap_cache_fini(&chain->layer[i].cache);
+      neap_net_free(chain->layer[i].net);
+    }
   for (int p = 0; p < chain->n_param; p++) neap_tensor_fini(&chain->param[p].attached);
   neap_free(chain->batch);
   neap_free(chain->param);

@@ -57,12 +57,14 @@ static void print_banks(const neap_graph *graph, neap_buffer *out) {
   for (int b = 0; b < graph->n_bank; b++)
     neap_buffer_add(out, "bank %d %lld %d\n", b, (long long)graph->bank[b].bytes,
                     graph->bank[b].kind);
-  for (int n = 0; n < graph->n_node && graph->n_bank > 0; n++)
-    if (graph->node[n].confined) neap_buffer_add(out, "op %d bank %d\n", n, graph->node[n].bank);
-  for (int v = 0; v < graph->n_value && graph->n_bank > 0; v++)
-    if (graph->value[v].bank > 0 || graph->value[v].home > 0)
-      neap_buffer_add(out, "value %d bank %d home %d\n", v, graph->value[v].bank,
-                      graph->value[v].home);
+  if (graph->n_bank > 0)
+    for (int n = 0; n < graph->n_node; n++)
+      if (graph->node[n].confined) neap_buffer_add(out, "op %d bank %d\n", n, graph->node[n].bank);
+  if (graph->n_bank > 0)
+    for (int v = 0; v < graph->n_value; v++)
+      if (graph->value[v].bank > 0 || graph->value[v].home > 0)
+        neap_buffer_add(out, "value %d bank %d home %d\n", v, graph->value[v].bank,
+                        graph->value[v].home);
 }
 
 /* Fixed lines first, the graph last: two keys that differ in options alone differ near the top,

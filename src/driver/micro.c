@@ -498,7 +498,8 @@ neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, ne
   neap_micro_input *input = neap_arena_alloc(&room, bytes);
   neap_status status = input != NULL ? run_in(micro, batch, input, &room, error)
                                      : neap_fail_memory(error, bytes, "a step's inputs");
-  for (int i = 0; input != NULL && i < micro->n_input; i++) neap_tensor_fini(&input[i].rows);
+  if (input != NULL)
+    for (int i = 0; i < micro->n_input; i++) neap_tensor_fini(&input[i].rows);
   neap_arena_fini(&room);
   return status;
 }

@@ -353,11 +353,13 @@ static void drop_graph(neap_onnx_graph *graph);
 
 /* Rooms are zeroed: what has not been filled holds nothing. */
 static void drop_nodes(int n, neap_onnx_node *node) {
-  for (int i = 0; node != NULL && i < n; i++)
-    for (int k = 0; node[i].attr != NULL && k < node[i].n_attr; k++) {
-      neap_tensor_fini(&node[i].attr[k].tensor.tensor);
-      if (node[i].attr[k].graph != NULL) drop_graph(node[i].attr[k].graph);
-    }
+  if (node != NULL)
+    for (int i = 0; i < n; i++)
+      if (node[i].attr != NULL)
+        for (int k = 0; k < node[i].n_attr; k++) {
+          neap_tensor_fini(&node[i].attr[k].tensor.tensor);
+          if (node[i].attr[k].graph != NULL) drop_graph(node[i].attr[k].graph);
+        }
 }
 
 static void drop_graph(neap_onnx_graph *graph) {

@@ -54,7 +54,8 @@ static char *text_of(const char *text) { return (char *)(uintptr_t)(text != NULL
 
 static char **texts_of(writer *w, int n, const char *const *from) {
   char **out = room(w, n, sizeof *out);
-  for (int i = 0; out != NULL && i < n; i++) out[i] = text_of(from[i]);
+  if (out != NULL)
+    for (int i = 0; i < n; i++) out[i] = text_of(from[i]);
   return out;
 }
 
@@ -78,11 +79,12 @@ static ProtobufCBinaryData raw_of(writer *w, const neap_onnx_tensor *from, int e
     return (ProtobufCBinaryData){bytes, (uint8_t *)neap_tensor_data(t)};
   const int64_t *number = (const int64_t *)neap_tensor_data(t);
   uint32_t *low = room(w, n > 0 ? (int)n : 0, sizeof *low);
-  for (int64_t i = 0; low != NULL && i < n; i++) {
-    if (number[i] < 0 || number[i] > UINT32_MAX)
-      fail(w, NEAP_ARGUMENT, "tensor", from->name, "a number that is no uint32");
-    low[i] = (uint32_t)number[i];
-  }
+  if (low != NULL)
+    for (int64_t i = 0; i < n; i++) {
+      if (number[i] < 0 || number[i] > UINT32_MAX)
+        fail(w, NEAP_ARGUMENT, "tensor", from->name, "a number that is no uint32");
+      low[i] = (uint32_t)number[i];
+    }
   return (ProtobufCBinaryData){(size_t)n * sizeof *low, (uint8_t *)low};
 }
 
@@ -95,15 +97,17 @@ static void put_apart(writer *w, const ProtobufCBinaryData *raw, Onnx__TensorPro
   if (w->status == NEAP_OK) w->status = neap_io_sink_write(&w->data, raw->data, raw->len, w->error);
   const char *key[] = {"location", "offset", "length"};
   out->external_data = room(w, NEAP_COUNT(key), sizeof *out->external_data);
-  for (int i = 0; out->external_data != NULL && i < NEAP_COUNT(key); i++) {
-    Onnx__StringStringEntryProto *entry = message(w, &onnx__string_string_entry_proto__descriptor);
-    char *value = room(w, 24, 1);
-    if (entry == NULL || value == NULL) return;
-    snprintf(value, 24, "%lld", i == 1 ? (long long)at : (long long)raw->len);
-    entry->key = text_of(key[i]);
-    entry->value = i == 0 ? text_of(w->location) : value;
-    out->external_data[out->n_external_data++] = entry;
-  }
+  if (out->external_data != NULL)
+    for (int i = 0; i < NEAP_COUNT(key); i++) {
+      Onnx__StringStringEntryProto *entry =
+        message(w, &onnx__string_string_entry_proto__descriptor);
+      char *value = room(w, 24, 1);
+      if (entry == NULL || value == NULL) return;
+      snprintf(value, 24, "%lld", i == 1 ? (long long)at : (long long)raw->len);
+      entry->key = text_of(key[i]);
+      entry->value = i == 0 ? text_of(w->location) : value;
+      out->external_data[out->n_external_data++] = entry;
+    }
   out->has_data_location = true;
   out->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }

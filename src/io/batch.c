@@ -147,14 +147,16 @@ static void finish(const neap_batch_reader *r, int64_t batch) {
   int s = (int)(batch & 1);
   neap_io_draw draw = {o->seed, o->epoch, (uint64_t)(o->first + batch * o->n_batch) | 1ull << 63,
                        0};
-  for (int i = 0; i < o->n_transform && r->mix_room != NULL; i++) {
-    if (!neap_io_is_mix(&o->transform[i])) continue;
-    float *label =
-      o->label >= 0 ? (float *)(void *)neap_tensor_data(&r->buffer[s][o->label]) : NULL;
-    neap_io_transform_mix(&o->transform[i], &draw, rows_of(r, batch),
-                          (float *)(void *)neap_tensor_data(&r->buffer[s][o->field]), &r->out_shape,
-                          label, label != NULL ? r->field[o->label].n_class : 0, r->mix_room);
-  }
+  if (r->mix_room != NULL)
+    for (int i = 0; i < o->n_transform; i++) {
+      if (!neap_io_is_mix(&o->transform[i])) continue;
+      float *label =
+        o->label >= 0 ? (float *)(void *)neap_tensor_data(&r->buffer[s][o->label]) : NULL;
+      neap_io_transform_mix(&o->transform[i], &draw, rows_of(r, batch),
+                            (float *)(void *)neap_tensor_data(&r->buffer[s][o->field]),
+                            &r->out_shape, label, label != NULL ? r->field[o->label].n_class : 0,
+                            r->mix_room);
+    }
   for (int f = 0; f < r->n_field; f++) neap_storage_touch(r->buffer[s][f].storage);
 }
 
@@ -252,10 +254,11 @@ static neap_status take_field(neap_batch_reader *r, const neap_batch_field *from
   }
   f->source = (neap_tensor){0};
   const char **file = neap_arena_alloc(&r->arena, (size_t)f->n_file * sizeof *file);
-  for (int64_t i = 0; file != NULL && i < f->n_file; i++) {
-    file[i] = neap_arena_strdup(&r->arena, from->file[i]);
-    if (file[i] == NULL) return neap_fail_memory(error, strlen(from->file[i]), "a list of files");
-  }
+  if (file != NULL)
+    for (int64_t i = 0; i < f->n_file; i++) {
+      file[i] = neap_arena_strdup(&r->arena, from->file[i]);
+      if (file[i] == NULL) return neap_fail_memory(error, strlen(from->file[i]), "a list of files");
+    }
   f->file = file;
   return file != NULL ? NEAP_OK : neap_fail_memory(error, 0, "a list of files");
 }
@@ -318,15 +321,16 @@ static neap_status start_threads(neap_batch_reader *r, int n, neap_error *error)
   if (r->worker == NULL) return neap_fail_memory(error, (size_t)n * sizeof *r->worker, "threads");
   size_t bytes = (size_t)r->most * sizeof(float);
   for (int i = 0; i < n; i++)
-    for (int k = 0; k < 3 && r->options.n_transform > 0; k++) {
-      r->worker[i].buffer[k] = neap_alloc(bytes);
-      if (r->worker[i].buffer[k] == NULL) {
-        r->n_worker = 0; /* none runs yet; their buffers go by this loop */
-        for (int j = 0; j <= i; j++)
-          for (int m = 0; m < 3; m++) neap_free(r->worker[j].buffer[m]);
-        return neap_fail_memory(error, bytes, "rows on their way");
+    if (r->options.n_transform > 0)
+      for (int k = 0; k < 3; k++) {
+        r->worker[i].buffer[k] = neap_alloc(bytes);
+        if (r->worker[i].buffer[k] == NULL) {
+          r->n_worker = 0; /* none runs yet; their buffers go by this loop */
+          for (int j = 0; j <= i; j++)
+            for (int m = 0; m < 3; m++) neap_free(r->worker[j].buffer[m]);
+          return neap_fail_memory(error, bytes, "rows on their way");
+        }
       }
-    }
   sigset_t saved; /* threads inherit the mask: interrupts are for those who run nets */
   int refused = 0;
   neap_signals_hold_all(&saved);

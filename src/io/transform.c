@@ -359,11 +359,12 @@ void neap_io_transform_mix(const neap_transform *t, neap_io_draw *draw, int64_t 
             right = NEAP_MIN(cx - w / 2 + w, dim[2]);
     for (int64_t i = 0; i < rows; i++)
       for (int64_t c = 0; c < dim[0]; c++)
-        for (int64_t y = top; right > left && y < bottom; y++) {
-          int64_t at = (c * dim[1] + y) * dim[2] + left;
-          memcpy(x + i * n + at, room + (i + shift) % rows * n + at,
-                 (size_t)(right - left) * sizeof *x);
-        }
+        if (right > left)
+          for (int64_t y = top; y < bottom; y++) {
+            int64_t at = (c * dim[1] + y) * dim[2] + left;
+            memcpy(x + i * n + at, room + (i + shift) % rows * n + at,
+                   (size_t)(right - left) * sizeof *x);
+          }
     int64_t taken = NEAP_MAX(bottom - top, 0) * NEAP_MAX(right - left, 0);
     share = 1 - (double)taken / (double)(dim[1] * dim[2]);
   }

@@ -114,9 +114,10 @@ static void run(const neap_call *call) {
     }
     end[b] = n;
     double own = call->attrs[MODE].i == MODE_MEAN ? 1 / (double)NEAP_MAX(n - first, 1) : 1;
-    for (int64_t i = begin; i < last && share != NULL; i++)
-      if (neap_place_row(&places, i, NULL) >= 0)
-        neap_element_set(share->type.dtype, share->data, i, own);
+    if (share != NULL)
+      for (int64_t i = begin; i < last; i++)
+        if (neap_place_row(&places, i, NULL) >= 0)
+          neap_element_set(share->type.dtype, share->data, i, own);
     begin = last;
   }
   if (y->dim[0] == 0 && places.n_place > 0)

@@ -32,7 +32,8 @@ static neap_status infer_rank(neap_infer *c, int least, const char *what, neap_e
   NEAP_TRY(neap_fill_infer(c, error));
   char text[NEAP_SHAPE_TEXT];
   if (c->out[0].shape.n_dim < least)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "shape %s expects at least %d dimensions, %s",
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "shape %s expects at least %d dimensions, %s",
                            neap_shape_text(&c->out[0].shape, text), least, what);
   return NEAP_OK;
 }
@@ -62,14 +63,14 @@ const neap_op neap_op_Eye = {
   .example = "net:Eye({}, \"y\", {shape = {3, 3}})",
   .source = "torch.eye; ONNX EyeLike-9",
   .outputs = {{"y", "`shape`", NEAP_ANY}},
-  .attrs = {NEAP_FILL_ATTRS,
-            [DIAGONAL] = {"diagonal", "which: above the main one where positive", NEAP_ATTR_INT,
-                          .least = -1e15, .most = 1e15}},
+  .attrs = {NEAP_FILL_ATTRS, [DIAGONAL] = {"diagonal", "which: above the main one where positive",
+                                           NEAP_ATTR_INT, .least = -1e15, .most = 1e15}},
   .infer = infer_eye,
   .no_grad = true,
   .kernels = NEAP_REF(run_eye, NEAP_ANY),
-  .cases = "{ {shape={3,3}}, {shape={2,3,4}, diagonal=1}, {shape={4,3}, diagonal=-2, "
-           "dtype=\"i64\"}, {shape={0,3}}, {shape={2,2}, dtype=\"bool\", diagonal=5} }",
+  .cases =
+    "{ {shape={3,3}}, {shape={2,3,4}, diagonal=1}, {shape={4,3}, diagonal=-2, "
+    "dtype=\"i64\"}, {shape={0,3}}, {shape={2,2}, dtype=\"bool\", diagonal=5} }",
 };
 
 /* ---- Dirac ----------------------------------------------------------------------------------- */
@@ -94,9 +95,10 @@ static void run_dirac(const neap_call *call) {
   for (int d = 2; d < s->n_dim; d++) middle = middle * s->dim[d] + s->dim[d] / 2;
   int64_t window = neap_shape_span(s, 2, s->n_dim);
   neap_fill(y, 0, call->n_thread);
-  for (int64_t o = 0; o < s->dim[0] && window > 0; o++)
-    if (o % own < n_in)
-      neap_element_set(y->type.dtype, y->data, (o * n_in + o % own) * window + middle, 1);
+  if (window > 0)
+    for (int64_t o = 0; o < s->dim[0]; o++)
+      if (o % own < n_in)
+        neap_element_set(y->type.dtype, y->data, (o * n_in + o % own) * window + middle, 1);
 }
 
 const neap_op neap_op_Dirac = {
@@ -106,9 +108,8 @@ const neap_op neap_op_Dirac = {
   .example = "net:Dirac({}, \"w\", {shape = {8, 8, 3, 3}})",
   .source = "torch.nn.init.dirac_",
   .outputs = {{"y", "`shape`"}},
-  .attrs = {NEAP_FILL_ATTRS,
-            [GROUPS] = {"groups", "of the convolution", NEAP_ATTR_INT, .value = {.i = 1}, .least = 1,
-                        .most = 1e15}},
+  .attrs = {NEAP_FILL_ATTRS, [GROUPS] = {"groups", "of the convolution", NEAP_ATTR_INT,
+                                         .value = {.i = 1}, .least = 1, .most = 1e15}},
   .infer = infer_dirac,
   .no_grad = true,
   .kernels = NEAP_REF(run_dirac, NEAP_FLOATS),
@@ -186,7 +187,8 @@ const neap_op neap_op_Orthogonal = {
   .no_grad = true,
   .infer = infer_orthogonal,
   .kernels = NEAP_REF_CHOOSE(choose_orthogonal, run_orthogonal, NEAP_FLOATS),
-  .cases = "{ {shape={3,3}}, {shape={5,3}, gain=2}, {shape={2,3,2}, dtype=\"f64\"}, {shape={0,3}} }",
+  .cases =
+    "{ {shape={3,3}}, {shape={5,3}, gain=2}, {shape={2,3,2}, dtype=\"f64\"}, {shape={0,3}} }",
 };
 
 /* ---- SparseGaussian -------------------------------------------------------------------------- */
@@ -208,8 +210,7 @@ static void run_sparse(const neap_call *call) {
   int64_t rows = y->type.shape.dim[0], n = neap_shape_elems(&y->type.shape), *row = call->scratch;
   if (n == 0) return;
   int64_t columns = n / rows, n_zero = (int64_t)ceil(call->attrs[SPARSITY].f * (double)rows);
-  for (int64_t i = 0; i < n; i++)
-    neap_number_put(y, i, call->attrs[STD].f * draw_normal(call, i));
+  for (int64_t i = 0; i < n; i++) neap_number_put(y, i, call->attrs[STD].f * draw_normal(call, i));
   for (int64_t c = 0; c < columns; c++) {
     for (int64_t r = 0; r < rows; r++) row[r] = r;
     for (int64_t k = 0; k < n_zero; k++) {

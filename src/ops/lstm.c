@@ -153,13 +153,14 @@ static sizes forward_sizes(const neap_call *call) {
 
 /* A fault for each length out of [0,T]; the kernel goes on with it clamped. */
 static void check_lengths(const neap_call *call, const sizes *s) {
-  for (int64_t i = 0; s->lengths != NULL && i < s->n_seq; i++) {
-    int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
-    if (length < 0 || length > s->n_step)
-      neap_call_fault(
-        call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps",
-        length, i + 1, s->n_step);
-  }
+  if (s->lengths != NULL)
+    for (int64_t i = 0; i < s->n_seq; i++) {
+      int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
+      if (length < 0 || length > s->n_step)
+        neap_call_fault(
+          call, "length %" PRId64 " of sequence %" PRId64 " is out of range for %" PRId64 " steps",
+          length, i + 1, s->n_step);
+    }
 }
 
 /* What the steps of one forward have in common. */

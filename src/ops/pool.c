@@ -367,10 +367,11 @@ static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
   c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
   c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
   /* rounding up may reach beyond the padding, which does not count */
-  for (int d = 0; d < 3 && c->count_pad; d++)
-    if ((w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] >=
-        w.begin[d] + w.in[d] + w.end[d])
-      return false;
+  if (c->count_pad)
+    for (int d = 0; d < 3; d++)
+      if ((w.out[d] - 1) * w.stride[d] + (w.kernel[d] - 1) * w.dilation[d] >=
+          w.begin[d] + w.in[d] + w.end[d])
+        return false;
   return true;
 }
 

@@ -331,9 +331,10 @@ static void place_twins(const neap_call *call, const char *split, char *twin, si
       if (twin != NULL) twin += bytes;
     }
     /* An output in an input's bytes is made in that input's twin: the kernel works in place. */
-    for (int k = 0; k < call->n_in && i >= call->n_in; k++)
-      if (call->in[k].data != NULL && call->in[k].data == s[i].own->data)
-        s[i].wide.data = s[k].wide.data;
+    if (i >= call->n_in)
+      for (int k = 0; k < call->n_in; k++)
+        if (call->in[k].data != NULL && call->in[k].data == s[i].own->data)
+          s[i].wide.data = s[k].wide.data;
   }
 }
 

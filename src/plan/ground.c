@@ -15,8 +15,9 @@
 static int *list_of(const neap_grounds *all, const bool *body, int *n) {
   int *list = neap_alloc(((size_t)all->n_body + 1) * sizeof *list);
   *n = 0;
-  for (int i = 0; list != NULL && i < all->n_body; i++)
-    if (body[i]) list[(*n)++] = i;
+  if (list != NULL)
+    for (int i = 0; i < all->n_body; i++)
+      if (body[i]) list[(*n)++] = i;
   return list;
 }
 

@@ -57,10 +57,11 @@ static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, co
     if (list[i].to > list[i].from) list[kept++] = list[i];
   list[kept++] = (paint){from, to, owner};
   *n = kept;
-  for (int i = 0; NEAP_DEBUG && i + 1 < kept; i++)
-    NEAP_ASSERT(list[i].to <= from || list[i].from >= to,
-                "painted ranges do not meet: %zu to %zu, and %zu to %zu", list[i].from, list[i].to,
-                from, to);
+  if (NEAP_DEBUG)
+    for (int i = 0; i + 1 < kept; i++)
+      NEAP_ASSERT(list[i].to <= from || list[i].from >= to,
+                  "painted ranges do not meet: %zu to %zu, and %zu to %zu", list[i].from,
+                  list[i].to, from, to);
   return best;
 }
 

@@ -66,11 +66,12 @@ static int group_of(report_palette *p, const char *name) {
   /* The hues of layers are the golden ratio of a circle apart: neighbours differ. */
   report_group group = {
     .name = name, .hue = (int)((int64_t)p->n * 22249 / 100 % 360), .saturation = 58};
-  for (int i = 0; !p->by_layer && i < NEAP_COUNT(categories); i++) {
-    if (strcmp(categories[i].name, name) != 0) continue;
-    group.hue = categories[i].hue;
-    group.saturation = categories[i].saturation;
-  }
+  if (!p->by_layer)
+    for (int i = 0; i < NEAP_COUNT(categories); i++) {
+      if (strcmp(categories[i].name, name) != 0) continue;
+      group.hue = categories[i].hue;
+      group.saturation = categories[i].saturation;
+    }
   p->group[p->n] = group;
   return p->n++;
 }

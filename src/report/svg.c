@@ -453,20 +453,21 @@ static void draw_times(const canvas *c) {
   } unit[] = {{1000000000, "s"}, {1000000, "ms"}, {1000, "us"}, {1, "ns"}};
   int u = 0;
   while (u < NEAP_COUNT(unit) - 1 && all < unit[u].ns * 2) u++;
-  for (int64_t at = 0; all > 0 && at <= all; at += tick) {
-    char text[64];
-    /* As many digits as the ticks differ in. */
-    int digits = tick >= unit[u].ns ? 0 : tick * 10 >= unit[u].ns ? 1 : 2;
-    int64_t power = digits == 0 ? 1 : digits == 1 ? 10 : 100;
-    int64_t part = llround((double)at * (double)power / (double)unit[u].ns);
-    int n = snprintf(text, sizeof text, "%lld", (long long)(part / power));
-    if (digits > 0)
-      n +=
-        snprintf(text + n, sizeof text - (size_t)n, ".%0*lld", digits, (long long)(part % power));
-    snprintf(text + n, sizeof text - (size_t)n, " %s", unit[u].name);
-    double x = LEFT + (double)at / (double)all * (RIGHT - LEFT);
-    add_text(c, fmin(x, RIGHT - 12), AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
-  }
+  if (all > 0)
+    for (int64_t at = 0; at <= all; at += tick) {
+      char text[64];
+      /* As many digits as the ticks differ in. */
+      int digits = tick >= unit[u].ns ? 0 : tick * 10 >= unit[u].ns ? 1 : 2;
+      int64_t power = digits == 0 ? 1 : digits == 1 ? 10 : 100;
+      int64_t part = llround((double)at * (double)power / (double)unit[u].ns);
+      int n = snprintf(text, sizeof text, "%lld", (long long)(part / power));
+      if (digits > 0)
+        n +=
+          snprintf(text + n, sizeof text - (size_t)n, ".%0*lld", digits, (long long)(part % power));
+      snprintf(text + n, sizeof text - (size_t)n, " %s", unit[u].name);
+      double x = LEFT + (double)at / (double)all * (RIGHT - LEFT);
+      add_text(c, fmin(x, RIGHT - 12), AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
+    }
 }
 
 /* The number of a step below its column, where it has one and does not stand in another's. */
@@ -481,8 +482,9 @@ static void draw_number(const canvas *c, int s, int end, int stride, double *fre
   double middle = (x_of(c, s) + x_of(c, end)) / 2, half = (double)strlen(text) * 3.2;
   if (middle - half < *free_from && !is_fold) return;
   /* That of a fold close behind goes first. */
-  for (int k = s + 1; !is_fold && k < c->plan->n_node && k <= s + stride; k++)
-    if (fold_end(c, k) > k && middle + half > x_of(c, k) - 8) return;
+  if (!is_fold)
+    for (int k = s + 1; k < c->plan->n_node && k <= s + stride; k++)
+      if (fold_end(c, k) > k && middle + half > x_of(c, k) - 8) return;
   *free_from = middle + half + 4;
   add_text(c, middle, AXIS_TOP + 21, "text-anchor=\"middle\" fill=\"#555\"", text);
 }

@@ -214,8 +214,9 @@ static neap_status prune(neap_store *store, const neap_prune_options *options, n
                        "DELETE FROM run WHERE run_id IN (SELECT run_id FROM run WHERE " FREE
                        " ORDER BY uuid DESC LIMIT -1 OFFSET ?)",
                        options->n_run, &n_gone[RUNS], error));
-  for (int at = 0; options->bytes >= 0 && at < N_STAGE; at++)
-    NEAP_TRY(prune_stage(store, (stage)at, options->bytes, &n_gone[at], error));
+  if (options->bytes >= 0)
+    for (int at = 0; at < N_STAGE; at++)
+      NEAP_TRY(prune_stage(store, (stage)at, options->bytes, &n_gone[at], error));
   out->n_plan = n_gone[PLANS];
   out->n_run = n_gone[RUNS];
   return out->n_plan > 0 ? sweep(store, error) : NEAP_OK;
