@@ -38,7 +38,7 @@ for _, name in ipairs { "MaxPool1d", "MaxPool2d", "MaxPool3d", "AvgPool1d", "Avg
   base["nn." .. name] = { kernel = 4, pad = 1 }
 end
 base["nn.GroupNorm"] = { groups = 2, channels = 4 }
-for _, name in ipairs { "Linear", "LSTM", "GRU", "RNN" } do
+for _, name in ipairs { "Linear", "LSTM", "GRU", "RNN", "LSTMCell", "GRUCell", "RNNCell" } do
   base["nn." .. name] = { n_in = 4, n_out = 2 }
 end
 for _, name in ipairs { "Zero", "Constant", "Reflection", "Replication", "Circular" } do
@@ -78,6 +78,7 @@ local shape_of = { Conv1d = { 2, 6 }, Conv2d = { 2, 6, 6 }, Conv3d = { 2, 4, 4, 
   TransformerEncoder = function(m) return { 3, m.width } end,
   TransformerDecoderLayer = function(m) return { { 3, m.width }, { 2, m.width } } end,
   TransformerDecoder = function(m) return { { 3, m.width }, { 2, m.width } } end,
+  LSTMCell = { 4 }, GRUCell = { 4 }, RNNCell = { 4 },
   CosineSimilarity = { { 4 }, { 4 } }, PairwiseDistance = { { 4 }, { 4 } },
   Bilinear = function(m)
     local sizes = m:param("weight").shape
@@ -119,7 +120,16 @@ function record_layers.text(m)
     for name, p in m:parameters() do found[#found + 1] = name .. table.concat(p.shape, ",") end
     return table.concat(found, "\n") .. tostring(m._wanted_name)
   end
-  local root = nn.Sequential { m, scale {} }
+  -- Of a layer that gives states, too, all of them.
+  local one = m
+  if m.states or class:find "Cell" then
+    one = nn.Lambda(function(x)
+      local all = { m(x) }
+      for k = 2, #all do all[1] = all[1] + all[k]:sum() end
+      return all[1]
+    end)
+  end
+  local root = nn.Sequential { one, scale {} }
   for _, train in ipairs { true, false } do
     local ok, net = pcall(root.net, root, { batch = 2, train = train, loss = train and mean or nil,
       target = false, input = shape, input_dtype = dtype })

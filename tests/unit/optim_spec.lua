@@ -224,6 +224,19 @@ describe("optim", function()
     assert.is_truthy(net:blob "w.direction")
   end)
 
+  it("Adafactor as PyTorch", function()
+    local m = nn.Linear { 3, 2 }
+    m:param("weight").data = neap.tensor { { 0.1, -0.2, 0.3 }, { 0.4, 0.5, -0.6 } }
+    m:param("bias").data = neap.tensor { 0.05, -0.1 }
+    local t <close> = neap.trainer { model = m, loss = nn.MseLoss(),
+      optimizer = optim.Adafactor { lr = 0.05, weight_decay = 0.1 } }
+    local x = neap.tensor { { 1, 2, 3 }, { 0.5, -1, 0.2 }, { -0.3, 0.8, 1.5 }, { 2, 1, 0 } }
+    for _ = 1, 5 do t:step { x = x, y = neap.tensor { { 1, 0 }, { 0, 1 }, { 1, 1 }, { -1, 0.5 } } } end
+    near({ -0.0504692, -0.0972706, 0.3497767, 0.3565267, 0.4599420, -0.4919860 },
+      m:param("weight").data:reshape(-1):totable())
+    near({ 0.0310751, -0.0802995 }, m:param("bias").data:totable())
+  end)
+
   it("clips each element, then the norm", function()
     near({ -1, 1, 0.5 }, steps(optim.SGD { lr = 1, clip_value = 1 }, { 0, 0, 0 },
       { 3, -7, -0.5 }, 1)[1])
@@ -233,7 +246,7 @@ describe("optim", function()
 
   it("of every kind goes on from a checkpoint as if never stopped", function()
     for _, name in ipairs { "RmsProp", "Adagrad", "Adadelta", "Adamax", "Nadam", "Radam", "Rprop",
-      "Lion" } do
+      "Lion", "Adafactor" } do
       local function trained(stop)
         local path = os.tmpname() .. ".safetensors"
         local function make()
@@ -262,7 +275,7 @@ describe("optim", function()
   it("makes the loss of a small net small, whatever the kind", function()
     local rate = { SGD = 0.1, Adagrad = 0.3, Lion = 0.02, Adadelta = 20, Rprop = 0.01 }
     for _, name in ipairs { "SGD", "Adam", "AdamW", "RmsProp", "Adagrad", "Adadelta", "Adamax",
-      "Nadam", "Radam", "Rprop", "Lion" } do
+      "Nadam", "Radam", "Rprop", "Lion", "Adafactor" } do
       local t <close> = neap.trainer { model = nn.Linear { 3, 1 }, loss = nn.MseLoss(), seed = 4,
         optimizer = optim[name] { lr = rate[name] or 0.05 } }
       local x = neap.arange(24):reshape(8, 3):sin()

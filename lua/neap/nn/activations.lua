@@ -57,6 +57,14 @@ activations.Softsign = one_op("Softsign", "Softsign", "softsign")
 activations.LogSigmoid = one_op("LogSigmoid", "LogSigmoid", "logsigmoid")
 activations.Threshold = one_op("Threshold", "Threshold", "threshold", { "threshold", "value" },
   "nn.Threshold(0.1, 0)")
+activations.RReLU = class { "RReLU", name = "rrelu",
+  options = { doc = records.RRelu.summary, positions = { "low", "high" }, { of = "RRelu.low" },
+    { of = "RRelu.high" }, example = "nn.RReLU(0.1, 0.3)" },
+  init = function(self, o) self.low, self.high = o.low, o.high end,
+  forward = function(self, x)
+    return Module.op(self, "RRelu", { x },
+      { low = self.low, high = self.high, training = self.training })
+  end }
 activations.GLU = one_op("GLU", "Glu", "glu", { "axis" }, "nn.GLU()")
 activations.PixelShuffle = one_op("PixelShuffle", "PixelShuffle", "shuffle", { "factor" },
   "nn.PixelShuffle(2)")

@@ -182,6 +182,8 @@ loss.HingeEmbeddingLoss = one_op("HingeEmbeddingLoss", {})
 loss.NllLoss = one_op("NllLoss", { target = labels_of, metric = class_metric, weights = { 3 },
   counts = counts_of_labels })
 loss.MultiMarginLoss = one_op("MultiMarginLoss", weighted(of_classes, 3))
+loss.MultilabelMarginLoss = one_op("MultilabelMarginLoss", {
+  target = function(_, output) return output.shape, "i64" end })
 -- Of three operands: those of a model of two outputs and the target, or of three outputs.
 loss.GaussianNllLoss = one_op("GaussianNllLoss", { operands = 3 })
 loss.MarginRankingLoss = one_op("MarginRankingLoss", { operands = 3 })

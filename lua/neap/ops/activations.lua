@@ -3,8 +3,16 @@
 local compose = require "neap.ops.compose"
 local core = require "neap.core"
 local kit = require "neap.ops.kit"
+local op = require "neap.op"
 
 local axis = { "axis", "axis", -1, doc = "the dimension" }
+
+--- Uniform numbers like x, drawn anew in each run.
+local function uniform(x, low, high)
+  local attrs = { shape = x.shape, dtype = x.dtype, low = low, high = high }
+  if op.is_blob(x) then return (op.net_of(x):op("Uniform", {}, 1, attrs)) end
+  return (core.eager("Uniform", {}, attrs))
+end
 
 local function activation(spec)
   spec.inputs = spec.inputs or { { "x", "any shape" } }
@@ -44,6 +52,39 @@ activation { "Hardmax", no_grad = true,
   of = function(o, x)
     local d = kit.axis("Hardmax", x, o.axis)
     return x:arg_max({ axis = d }):one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
+  end }
+
+activation { "GumbelSoftmax",
+  summary = "Softmax of logits with Gumbel noise: a class drawn at random, as soft as tau says.",
+  math = "y = softmax((x + g) / tau), g = -log(-log u), u ~ U(0, 1)",
+  source = "torch.nn.functional.gumbel_softmax; Jang et al., ICLR 2017",
+  { "tau", "number", 1, above = 0, doc = "the temperature" },
+  { "hard", "boolean", false,
+    doc = "1 at the class drawn and 0 elsewhere, with the gradient of the soft one" },
+  { "noise", "boolean", true, doc = "false: softmax at that temperature, to evaluate with" },
+  axis,
+  cases = "{ {x={3,4}, noise=false, tau=0.5}, "
+    .. "{x={2,4,3}, axis=2, hard=true, noise=false, grad=false} }",
+  of = function(o, x)
+    if o.noise then x = x - (-uniform(x, 0x1p-24, 1):log()):log() end -- never 0
+    local soft = (x * (1 / o.tau)):softmax { axis = o.axis }
+    if not o.hard then return soft end
+    local d = kit.axis("GumbelSoftmax", x, o.axis)
+    local hard = soft:arg_max({ axis = d }):one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
+    return (hard - soft):stop_gradient() + soft
+  end }
+
+activation { "RRelu",
+  summary = "Leaky ReLU whose slope below 0 is drawn for each element; in the mean where not training.",
+  math = "y = x >= 0 ? x : a x, a ~ U(low, high)",
+  source = "torch.nn.functional.rrelu; Xu et al., 2015",
+  { "low", "number", 1 / 8, doc = "least slope" },
+  { "high", "number", 1 / 3, doc = "largest slope" },
+  { "training", "boolean", false, doc = "whether slopes are drawn" },
+  cases = "{ {x={3,4}}, {x={3,4}, low=0.1, high=0.2} }",
+  of = function(o, x)
+    local slope = o.training and uniform(x, o.low, o.high) or (o.low + o.high) / 2
+    return kit.where(x:ge(0), x, x * slope)
   end }
 
 activation { "TanhShrink",

@@ -1,7 +1,7 @@
 --- All ops that are made of other ops; see neap.ops.compose.
 -- @module neap.ops
 for _, family in ipairs { "reductions", "products", "shapes", "activations", "losses",
-  "recurrences", "resample", "linalg" } do
+  "recurrences", "resample", "linalg", "statistics" } do
   require("neap.ops." .. family)
 end
 return require "neap.ops.compose"

@@ -4,6 +4,7 @@
 local compose = require "neap.ops.compose"
 local core = require "neap.core"
 local kit = require "neap.ops.kit"
+local op = require "neap.op"
 local fail = core.fail
 
 local function values(x)
@@ -58,4 +59,68 @@ compose.define { "MatrixNorm",
     if o.kind == "spectral" then return values(x):max { axes = { -1 } } end
     local first = o.kind == "one" and -2 or -1
     return x:abs():sum({ axes = { first } }):max { axes = { -1 } }
+  end }
+
+compose.define { "MatrixPower",
+  summary = "Powers of matrices; a negative one is of the inverse.",
+  math = "y = x^n",
+  example = 'net:MatrixPower("x", "y", {n = 3})',
+  source = "torch.linalg.matrix_power",
+  inputs = { { "x", "(..,N,N)" } },
+  outputs = { { "y", "shape of x" } },
+  { "n", "integer", required = true, min = -1000000, max = 1000000, doc = "the power" },
+  cases = "{ {x={3,3}, n=5}, {x={2,3,3}, n=0}, {x={{2,2}, eye=3}, n=-2} }",
+  of = function(o, x)
+    local rank = #x.shape
+    if rank < 2 or x.shape[rank] ~= x.shape[rank - 1] then
+      fail(("MatrixPower: x is (%s), expected (..,N,N)"):format(table.concat(x.shape, ",")))
+    end
+    if o.n == 0 then
+      local attrs = { shape = x.shape, dtype = x.dtype }
+      local one = op.is_blob(x) and op.net_of(x):op("Eye", {}, 1, attrs)
+        or core.eager("Eye", {}, attrs)
+      return x * 0 + one
+    end
+    local base, n, y = o.n < 0 and x:inverse() or x, math.abs(o.n), nil
+    while n > 0 do -- squares, of which those are taken that n has as bits
+      if n % 2 == 1 then y = y and y:mat_mul(base) or base end
+      n = n // 2
+      if n > 0 then base = base:mat_mul(base) end
+    end
+    return y
+  end }
+
+compose.define { "CholeskySolve",
+  summary = "Solutions of systems whose matrix is known by its Cholesky factor.",
+  math = "x of l l' x = b, or of l' l x = b where upper",
+  example = 'net:CholeskySolve({"b", "l"}, "x")',
+  source = "torch.cholesky_solve",
+  inputs = { { "b", "(..,N,K)" }, { "l", "(..,N,N): a triangle" } },
+  outputs = { { "x", "shape of b" } },
+  { "upper", "boolean", false, doc = "whether l is an upper triangle" },
+  cases = "{ {b={3,2}, l={{3,3}, eye=3}}, {b={2,3,1}, l={{2,3,3}, eye=3}, upper=true} }",
+  of = function(o, b, l)
+    local first = l:solve_triangular(b, { upper = o.upper, transposed = o.upper })
+    return l:solve_triangular(first, { upper = o.upper, transposed = not o.upper })
+  end }
+
+compose.define { "Cross",
+  summary = "Cross products of vectors in space, with broadcasting.",
+  math = "y = a x b",
+  example = 'net:Cross({"a", "b"}, "y", {axis = -1})',
+  source = "torch.linalg.cross",
+  inputs = { { "a", "3 along the dimension" }, { "b", "broadcasts with a" } },
+  outputs = { { "y", "broadcast shape" } },
+  { "axis", "axis", -1, doc = "the dimension of the vectors, from the end where ranks differ" },
+  cases = "{ {a={4,3}, b={4,3}}, {a={3,2}, b={3,2}, axis=1}, {a={2,3}, b={3}} }",
+  of = function(o, a, b)
+    local function turned(x, by)
+      local d = kit.axis("Cross", x, o.axis)
+      if x.shape[d] ~= 3 then
+        fail(("Cross: an operand is (%s), expected 3 along the dimension"):format(
+          table.concat(x.shape, ",")))
+      end
+      return x:roll { shifts = { -by }, axes = { d } }
+    end
+    return turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1)
   end }

@@ -256,6 +256,33 @@ loss { "MultiMarginLoss",
     return factors and terms * factors:gather(class) or terms
   end }
 
+loss { "MultilabelMarginLoss",
+  summary = "Hinge loss of several labels a row: how far other classes come within 1 of theirs.",
+  math = "sum_ij max(0, 1 - x_label_j + x_i) / classes, i no label",
+  source = "torch.nn.MultiLabelMarginLoss",
+  rows = true,
+  inputs = { { "x", "(n, classes)" },
+    { "labels", "(n, classes): labels from 0 in front, then -1", dtypes = "integer" } },
+  cases = "{ {x={4,5}, labels={{4,5}, low=-1, high=5}}, "
+    .. "{x={3,4}, labels={{3,4}, low=-1, high=4}, reduction='none'} }",
+  terms = function(_, x, label)
+    kit.same_shape("MultilabelMarginLoss", x, label, "x", "labels")
+    if #x.shape ~= 2 then fail "MultilabelMarginLoss: x expects (n, classes)" end
+    local n, classes = x.shape[1], x.shape[2]
+    local class = label:to "i64"
+    -- The first that is none ends the list.
+    local counts = class:ge(0):to("i64"):cum_prod({ axis = 2 }):gt(0)
+    class = where(counts, class, 0)
+    local hit = class:unsqueeze({ axes = { 3 } }):eq(kit.range(x, classes))
+      :logical_and(counts:unsqueeze { axes = { 3 } })
+    local is_label = hit:any { axes = { 2 } }
+    local at_label = x:gather_elements(class, { axis = 2 })
+    local over = (1 - at_label:unsqueeze { axes = { 3 } } + x:reshape(n, 1, classes)):relu()
+    local both = counts:unsqueeze({ axes = { 3 } }):logical_and(
+      is_label:logical_not():reshape(n, 1, classes))
+    return where(both, over, 0):sum({ axes = { 2, 3 } }) * (1 / classes)
+  end }
+
 loss { "MultilabelSoftMarginLoss",
   summary = "Binary cross-entropy of logits, a mean over the classes of each row.",
   math = "mean_j target_j softplus(-x_j) + (1 - target_j) softplus(x_j)",

@@ -55,11 +55,16 @@ local inputs = {
     optional = true },
 }
 
+--- Steps by their op's name, for layers of one step: f(options, h, row of input products, products
+-- of h) -> the next h.
+local steps = {}
+
 --- Defines a recurrence of `n_gate` blocks of H rows in its weights.
 -- @tparam function step (h, row of input products, products of h) -> the next h
 local function recurrence(spec)
   local name, n_gate, step = spec[1], spec.n_gate, spec.step
   spec.n_gate, spec.step, spec.once = nil, nil, true
+  steps[name] = step
   spec.inputs, spec.outputs = inputs, { { "y", "(T,N,H)" }, { "h", "(N,H): the last state" } }
   table.insert(spec, 2, { "reverse", "boolean", false, doc = "from the last step to the first" })
   spec.example = ('net:%s({"x", "w_in", "w_state"}, {"y", "h"})'):format(name)
@@ -115,3 +120,5 @@ recurrence { "RNN", n_gate = 1,
     local sum = x + s
     return o.activation == "relu" and sum:relu() or sum:tanh()
   end }
+
+return steps

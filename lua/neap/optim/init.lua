@@ -366,6 +366,46 @@ optim.Lion = maker("Lion", {
     net:op("Lion", { w, g, lr, m }, { w, m }, attrs_of(s, "Lion"))
   end)
 
+optim.Adafactor = maker("Adafactor", {
+  doc = [[Second moments of matrices by their rows and columns alone, steps as long as the parameter
+    says (Shazeer and Stern, ICML 2018), as in PyTorch: memory of a vector for each matrix.]],
+  example = "optim.Adafactor { lr = 0.01 }",
+  { "lr", "number", 0.01, min = 0, doc = "largest share of a parameter's size that a step is long" },
+  { "decay", "number", 0.8, above = 0, max = 1,
+    doc = "the second moment takes t^-decay of step t's" },
+  { "least", "number", 1e-3, min = 0, doc = "what a parameter's size is at least taken for" },
+  { "bound", "number", 1, above = 0, doc = "of the root mean square of a step, before its rate" },
+  { "weight_decay", "number", 0, min = 0, doc = "times lr w, taken from w" },
+}, function(s, net, w, g, lr)
+    local rounding = w.dtype == "f64" and 2 ^ -52 or 2 ^ -23
+    local t = state(net, w, "t", {}, "f32")
+    local t_new = t + 1
+    local share = (t_new:log() * -s.decay):exp()
+    local function moved(suffix, shape, value)
+      local v = state(net, w, suffix, shape)
+      local new = v + scaled_by(value - v, share)
+      net:op("Copy", { new }, { v }, {})
+      return new
+    end
+    local shape, rank, square, variance = w.shape, #w.shape, g:square(), nil
+    if rank > 1 then
+      local rows, columns = table.move(shape, 1, rank, 1, {}), table.move(shape, 1, rank, 1, {})
+      rows[rank], columns[rank - 1] = 1, 1
+      local r = moved("rows", rows, square:mean { axes = { -1 }, keepdim = true })
+      local c = moved("columns", columns, square:mean { axes = { -2 }, keepdim = true })
+      variance = r * c / r:mean({ axes = { -2 }, keepdim = true }):maximum(rounding)
+    else
+      variance = moved("v", shape, square)
+    end
+    local step = g / variance:maximum(rounding ^ 2):sqrt()
+    local function rms(x) return x:square():mean():sqrt():to "f32" end
+    local rate = lr:minimum(1 / t_new:sqrt()) * rms(w):maximum(s.least)
+      / (rms(step) / s.bound):maximum(1)
+    local kept = s.weight_decay > 0 and w - scaled_by(w, lr * s.weight_decay) or w
+    net:op("Copy", { t_new }, { t }, {})
+    net:op("Copy", { kept - scaled_by(step, rate) }, { w }, {})
+  end)
+
 optim.RmsProp = maker("RmsProp", {
   doc = "RMSProp (Hinton 2012), as in PyTorch.", example = "optim.RmsProp { lr = 1e-3 }",
   { "lr", "number", 1e-2, min = 0, doc = "learning rate" },

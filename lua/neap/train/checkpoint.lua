@@ -148,12 +148,16 @@ local function kept_beside(names)
   return table.concat(options.keys(found), ", ")
 end
 
---- The same of this trainer's optimizer, by a net of one parameter. nil: such a net can't be made.
-local function kept_by(optimizer)
-  local net = net_module.new "kind"
-  local w = net:param("w", { 2, 2 }, { op = "Constant", value = 0 })
-  local g = net:param("g", { 2, 2 }, { op = "Constant", value = 0 })
-  if not pcall(optimizer.apply, optimizer, net, { [w] = g }) then return nil end
+--- The same of this trainer's optimizer, by a net of parameters of some shapes. nil: such a net
+-- can't be made.
+local function kept_by(optimizer, shapes)
+  local net, grads, loss = net_module.new "kind", {}, nil
+  for i, shape in ipairs(shapes) do
+    local w = net:param("w" .. i, shape, { op = "Constant", value = 0 })
+    grads[w] = net:param("g" .. i, shape, { op = "Constant", value = 0 })
+    loss = w:sum()
+  end
+  if not pcall(optimizer.apply, optimizer, net, grads, loss) then return nil end
   local names = {}
   for _, row in ipairs(net:_blobs()) do
     if row.role == "parameter" or row.role == "state" then names[#names + 1] = row.name end
@@ -165,8 +169,12 @@ end
 local function check_kind(self, path)
   local t = core.load(path, { map = "r" })
   if type(t) ~= "table" then return end
-  local own, there = kept_by(self.optimizer), kept_beside(options.keys(t))
-  if own == nil or own == there then return end
+  local there, own = kept_beside(options.keys(t)), nil
+  -- What is kept of a vector may be other things than of a matrix: a model has one or both.
+  for _, shapes in ipairs { { { 2, 2 } }, { { 2 } }, { { 2, 2 }, { 2 } } } do
+    own = kept_by(self.optimizer, shapes)
+    if own == nil or own == there then return end
+  end
   error(core.error {
     code = "data",
     message = ("%s: holds %s beside a parameter, optim.%s keeps %s"):format(
@@ -191,7 +199,7 @@ end
 local function complete(self)
   local is_known = self.batch or self.fields or self.model.input_shape
   if is_known and pcall(prepare, self) then return end
-  local keeps_nothing = not self.accumulate and kept_by(self.optimizer) == ""
+  local keeps_nothing = not self.accumulate and kept_by(self.optimizer, { { 2, 2 }, { 2 } }) == ""
   if keeps_nothing and knows_parameters(self.model) then return end
   error(core.error { code = "argument",
     message = "trainer:save: nothing has been trained on yet, and what a step keeps is not known",
