@@ -650,8 +650,9 @@ int neap_lua_integers(lua_State *L, int index, const char *field, const char *wh
         return 1;
       }
       if (type != LUA_TNIL && type != LUA_TTABLE)
-        neap_lua_fail(L, NEAP_ARGUMENT, "%s: \"%s\" expects an integer or a list of integers, got a %s",
-                      what, field, lua_typename(L, type));
+        neap_lua_fail(L, NEAP_ARGUMENT,
+                      "%s: \"%s\" expects an integer or a list of integers, got a %s", what, field,
+                      lua_typename(L, type));
     }
     int n_item = take_integers(L, what, out);
     lua_settop(L, top);

@@ -549,10 +549,9 @@ static int suggest(lua_State *L) {
 }
 
 void neap_lua_open_op(lua_State *L) {
-  static const neap_lua_reg functions[] = {{"eager", eager, 4},     {"seed", seed, 1},
-                                           {"draw", draw, 2},
-                                           {"record", record, 1},   {"op_names", op_names, 0},
-                                           {"op_help", op_help, 1}, {"suggest", suggest, 1},
-                                           {NULL, NULL, 0}};
+  static const neap_lua_reg functions[] = {{"eager", eager, 4},       {"seed", seed, 1},
+                                           {"draw", draw, 2},         {"record", record, 1},
+                                           {"op_names", op_names, 0}, {"op_help", op_help, 1},
+                                           {"suggest", suggest, 1},   {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
 }

@@ -1,5 +1,5 @@
-/* fill_matrix.c: Eye, Dirac, Orthogonal and SparseGaussian: matrices, and weights (out, in, ..), that
- * begin in a shape of their own.
+/* fill_matrix.c: Eye, Dirac, Orthogonal and SparseGaussian: matrices, and weights (out, in, ..),
+ * that begin in a shape of their own.
  *
  * INVARIANT: what is drawn for an element follows from its number under (seed, stream, step), and
  * from nothing else.
@@ -120,7 +120,7 @@ const neap_op neap_op_Dirac = {
 
 enum { GAIN = NEAP_FILL_NEXT };
 
-/* A weight (out, in, ..) as a matrix (out, in * ..); of its two sizes the longer and the shorter. */
+/* A weight (out, in, ..) as a matrix (out, in * ..): its sizes, and the longer and the shorter. */
 typedef struct halves {
   int64_t rows, columns, longer, shorter;
 } halves;

@@ -42,7 +42,9 @@ static void combine(int64_t n, const double *a6, double p, const double *a4, dou
 }
 
 /* log2 of a norm's root; of 0, less than any other. */
-static double root_log2(int64_t n, const double *a, int power) { return log2(norm_of(n, a)) / power; }
+static double root_log2(int64_t n, const double *a, int power) {
+  return log2(norm_of(n, a)) / power;
+}
 
 /* log2 of the norm of |a|^27; `row` and `next` are n numbers each. */
 static double log2_of_27th(int64_t n, const double *a, double *row, double *next) {
@@ -69,8 +71,8 @@ static int halvings(int64_t n, const double *a, const double roots[3], int scale
   const double reach = log2(LARGEST_NORM), quotient = -116.447; /* log2 of 1 / (C(26,13) 27!) */
   double eta = fmin(fmax(roots[0], roots[1]), fmax(roots[1], roots[2])) + scale;
   double times = fmax(ceil(eta - reach), 0);
-  double error = quotient + log2_of_27th(n, a, row, row + n) - log2(norm_of(n, a)) +
-                 26 * (scale - times) + 53;
+  double error =
+    quotient + log2_of_27th(n, a, row, row + n) - log2(norm_of(n, a)) + 26 * (scale - times) + 53;
   if (error > 0) times += ceil(error / 26);
   /* The matrix itself, times the quotient's largest number, must not be too large. */
   return (int)fmax(times, scale - 600);
@@ -236,7 +238,7 @@ const neap_op neap_op_MatrixExp = {
   .summary = "Exponentials of matrices.",
   .math = "y = sum of x^k / k!",
   .example = "net:MatrixExp(\"x\", \"y\")",
-  .source = "torch.linalg.matrix_exp; Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 31, 2009, in f64",
+  .source = "torch.linalg.matrix_exp; Al-Mohy and Higham, SIAM J. Matrix Anal. Appl. 31, 2009",
   .inputs = {{"x", "(..,N,N)"}},
   .outputs = {{"y", "shape of x"}},
   .infer = infer,

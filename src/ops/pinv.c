@@ -69,14 +69,14 @@ static void cost(const neap_infer *c, neap_cost *cost) {
   cost->flops *= 9;
 }
 
-/* Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973, for matrices of one rank: with p = y and g = d.y
+/* Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973, for matrices of one rank: with p = y, g = d.y
  * dx = -p' g p' + (1 - x p) g' p p' + p' p g' (1 - p x). */
 const neap_op neap_op_Pinv = {
   .name = "Pinv",
   .summary = "Pseudo-inverses of matrices; singular values below a part of the largest count as 0.",
   .math = "y = v diag(1 / s) u', x = u diag(s) v'",
   .example = "net:Pinv(\"x\", \"y\")",
-  .source = "torch.linalg.pinv; LAPACK gesdd, computed in f64; the gradient: Golub and Pereyra 1973",
+  .source = "torch.linalg.pinv; LAPACK gesdd, computed in f64; gradient: Golub and Pereyra 1973",
   .inputs = {{"x", "(..,M,N)"}},
   .outputs = {{"y", "(..,N,M)"}},
   .attrs = {[RTOL] = {"rtol",
@@ -95,7 +95,8 @@ const neap_op neap_op_Pinv = {
     "d.x = MatMul(y, q - MatMul(MatMul(q, y), x) - MatMul(d.y, y, trans_b = 1), trans_a = 1)"
     " + MatMul(d.y, w, trans_a = 1) - MatMul(x, MatMul(q, w))",
   .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_FLOATS),
-  .cases = "{ {x={4,3}}, {x={2,3,3}, rtol=1e-3}, {x={2,3,5}}, {x={{3,3}, eye=1, low=0, high=0}}, "
-           "{x={0,3,2}} }",
+  .cases =
+    "{ {x={4,3}}, {x={2,3,3}, rtol=1e-3}, {x={2,3,5}}, {x={{3,3}, eye=1, low=0, high=0}}, "
+    "{x={0,3,2}} }",
   .long_cases = "{ {x={{4096,1}, low=0.1, high=0.1}} }",
 };

@@ -27,7 +27,8 @@ describe("options of losses", function()
     is(nn.BceWithLogitsLoss { weight = weight, pos_weight = { 2, 3, 1 } }, y, bits,
       0.99856036901474)
     is(nn.BceLoss { weight = weight, reduction = "sum" }, y:sigmoid(), bits, 6.28122615814209)
-    local z, t = neap.tensor { { 0.5, -1, 2 }, { 1, 0, -2 } }, neap.tensor { { 1, 0, 1 }, { 0, 1, 1 } }
+    local z = neap.tensor { { 0.5, -1, 2 }, { 1, 0, -2 } }
+    local t = neap.tensor { { 1, 0, 1 }, { 0, 1, 1 } }
     is(nn.BceWithLogitsLoss { weight = 2, pos_weight = 3 }, z, t, 3.963254928588867)
     is(nn.MultiMarginLoss { weight = { 1, 2, 3 } }, z, neap.tensor({ 0, 2 }, "i64"),
       3.9166667461395264)

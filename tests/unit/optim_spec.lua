@@ -231,7 +231,8 @@ describe("optim", function()
     local t <close> = neap.trainer { model = m, loss = nn.MseLoss(),
       optimizer = optim.Adafactor { lr = 0.05, weight_decay = 0.1 } }
     local x = neap.tensor { { 1, 2, 3 }, { 0.5, -1, 0.2 }, { -0.3, 0.8, 1.5 }, { 2, 1, 0 } }
-    for _ = 1, 5 do t:step { x = x, y = neap.tensor { { 1, 0 }, { 0, 1 }, { 1, 1 }, { -1, 0.5 } } } end
+    local y = neap.tensor { { 1, 0 }, { 0, 1 }, { 1, 1 }, { -1, 0.5 } }
+    for _ = 1, 5 do t:step { x = x, y = y } end
     near({ -0.0504692, -0.0972706, 0.3497767, 0.3565267, 0.4599420, -0.4919860 },
       m:param("weight").data:reshape(-1):totable())
     near({ 0.0310751, -0.0802995 }, m:param("bias").data:totable())

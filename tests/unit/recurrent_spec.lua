@@ -43,12 +43,9 @@ describe("a recurrent layer", function()
       local y = m(x)
       cell(x:select(2, 1))
       for key, p in cell:parameters() do
-        if key ~= "state_bias" or name ~= "LSTM" then
-          p.data = m:param((key:gsub("_bias", name == "LSTM" and "bias" or "_bias"):gsub("^inputbias",
-            "bias")) .. "1").data
-        else
-          p.data = neap.zeros(20)
-        end
+        local is_sum = name == "LSTM" and key:find "bias" -- whose one bias is that of both
+        local own = is_sum and "bias" or key
+        p.data = key == "state_bias" and is_sum and neap.zeros(20) or m:param(own .. "1").data
       end
       local states = {}
       for t = 1, 4 do

@@ -160,7 +160,8 @@ describe("a transform", function()
     near(slope(v), expected())
     local _, along = neap.jvp(model, v, neap.ones(2, 3))
     near(along:sum():reshape(1), model:backward(v, neap.ones(2, 2)):sum():reshape(1), 1e-5)
-    assert.are.same({ 2, 3, 2, 3 }, neap.hessian(function(a) return model(a):square():sum() end)(v).shape)
+    local bent = neap.hessian(function(a) return model(a):square():sum() end)
+    assert.are.same({ 2, 3, 2, 3 }, bent(v).shape)
     -- a mode is noticed, and no statistic written
     local normed = nn.Sequential { input = { 3 }, nn.BatchNorm1d { 3 }, nn.Dropout { 0.5 } }
     local f = neap.compile(function(a) return normed(a) end)

@@ -95,7 +95,9 @@ local function one_op(name, spec)
   for i, a in ipairs(r.attrs) do
     options[i] = { of = op_name .. "." .. a.name, doc = (spec.docs or {})[a.name] }
   end
-  for _, at in ipairs(weights) do options[#options + 1] = weight_option(r.inputs[at], spec.of_terms) end
+  for _, at in ipairs(weights) do
+    options[#options + 1] = weight_option(r.inputs[at], spec.of_terms)
+  end
   return module.class { name, name = "loss",
     options = options,
     target = spec.target or like_output,

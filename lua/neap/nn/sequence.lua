@@ -186,8 +186,8 @@ sequence.LSTM = recurrent("LSTM", 4, { "bias" }, 2, { n_out = 3,
 sequence.GRU = recurrent("GRU", 3, { "input_bias", "state_bias" }, 1, { n_out = 2,
   doc = [[Gated recurrent unit over sequences x (N,T,n_in), layer upon layer; gives y (N,T,n_out)
     of the last one. A second argument, integers (N), says how long each sequence is: y is 0 from
-    there on; a third one is the first state. Weights as in PyTorch: (3 n_out, n_in) and (3 n_out, n_out), gates in the order
-    reset, update, candidate; two biases.]],
+    there on; a third one is the first state. Weights as in PyTorch: (3 n_out, n_in) and
+    (3 n_out, n_out), gates in the order reset, update, candidate; two biases.]],
   example = "nn.GRU { 256, 256, bidirectional = true }" })
 
 sequence.RNN = recurrent("RNN", 1, { "input_bias", "state_bias" }, 1, { n_out = 2,
@@ -244,8 +244,8 @@ local function cell(name, n_gate, n_state, spec, step)
 end
 
 cell("LSTMCell", 4, 2, {
-  doc = [[One step of an LSTM: x (N,n_in), h and c (N,n_out), 0 where they are left out, give the next
-    h and c. Weights as in PyTorch, gates in the order input, forget, candidate, output.]],
+  doc = [[One step of an LSTM: x (N,n_in), h and c (N,n_out), 0 where they are left out, give the
+    next h and c. Weights as in PyTorch, gates in the order input, forget, candidate, output.]],
   example = "nn.LSTMCell { 32, 64 }" }, function(_, x, s, _, c)
     local i, f, g, o = (x + s):split { axis = -1, outputs = 4 }
     local next_c = f:sigmoid() * c + i:sigmoid() * g:tanh()
@@ -261,6 +261,7 @@ cell("GRUCell", 3, 1, {
 cell("RNNCell", 1, 1, {
   doc = "One step of a simple recurrent layer: x (N,n_in) and h (N,n_out) give the next h.",
   { of = "RNN.activation" },
-  example = "nn.RNNCell { 32, 64 }" }, function(self, x, s, h) return steps.RNN(self.o, h, x, s) end)
+  example = "nn.RNNCell { 32, 64 }" },
+  function(self, x, s, h) return steps.RNN(self.o, h, x, s) end)
 
 return sequence

@@ -70,12 +70,13 @@ activation { "GumbelSoftmax",
     local soft = (x * (1 / o.tau)):softmax { axis = o.axis }
     if not o.hard then return soft end
     local d = kit.axis("GumbelSoftmax", x, o.axis)
-    local hard = soft:arg_max({ axis = d }):one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
+    local hard = soft:arg_max({ axis = d })
+      :one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
     return (hard - soft):stop_gradient() + soft
   end }
 
 activation { "RRelu",
-  summary = "Leaky ReLU whose slope below 0 is drawn for each element; in the mean where not training.",
+  summary = "Leaky ReLU whose slopes below 0 are drawn, one an element, or their mean.",
   math = "y = x >= 0 ? x : a x, a ~ U(low, high)",
   source = "torch.nn.functional.rrelu; Xu et al., 2015",
   { "low", "number", 1 / 8, doc = "least slope" },

@@ -24,7 +24,7 @@ end
 local keepdim = { "keepdim", "boolean", false, doc = "leave the dimension in the shape, as 1" }
 
 define { "Quantile",
-  summary = "Quantiles along a dimension, between two elements by their distance; NaN where one is.",
+  summary = "Quantiles along a dimension, between two elements by distance; NaN where one is.",
   math = "y = x_(k) + (x_(k+1) - x_(k)) f, q (n - 1) = k + f, x in order",
   source = "torch.quantile",
   example = 'net:Quantile("x", "y", {q = 0.9, axis = -1})',

@@ -370,7 +370,7 @@ optim.Adafactor = maker("Adafactor", {
   doc = [[Second moments of matrices by their rows and columns alone, steps as long as the parameter
     says (Shazeer and Stern, ICML 2018), as in PyTorch: memory of a vector for each matrix.]],
   example = "optim.Adafactor { lr = 0.01 }",
-  { "lr", "number", 0.01, min = 0, doc = "largest share of a parameter's size that a step is long" },
+  { "lr", "number", 0.01, min = 0, doc = "length of a step, in sizes of the parameter, at most" },
   { "decay", "number", 0.8, above = 0, max = 1,
     doc = "the second moment takes t^-decay of step t's" },
   { "least", "number", 1e-3, min = 0, doc = "what a parameter's size is at least taken for" },
@@ -459,10 +459,10 @@ optim.Rprop = maker("Rprop", {
   end)
 
 optim.LBFGS = maker("LBFGS", {
-  doc = [[Newton's step as gradients of the last steps say it (Liu and Nocedal, 1989), for losses of
-    all data at once: every step sees the same batch, and nothing is drawn. A step of training is one
-    look at the loss: where that has not fallen as the slope promised, the next step is a shorter one
-    of the same direction.]],
+  doc = [[Newton's step as gradients of the last steps say it (Liu and Nocedal, 1989), for losses
+    of all data at once: every step sees the same batch, and nothing is drawn. A step of training
+    is one look at the loss: where that has not fallen as the slope promised, the next one is
+    shorter, in the same direction.]],
   { "lr", "number", 1, min = 0, doc = "length of the steps that are tried first" },
   { "history", "integer", 10, min = 1, max = 1000, doc = "steps that are remembered" },
   { "search", "boolean", true, doc = "whether steps are shortened; false: all are as long as lr" },

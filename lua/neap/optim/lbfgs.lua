@@ -1,7 +1,7 @@
 --- The update of optim.LBFGS, as ops of the step's net.
 --
--- What is remembered are pairs s, y: how parameters and gradients have changed over a step, a row of
--- S and Y each, the newest last; rows that nothing has filled are zeros. The direction -H g is
+-- What is remembered are pairs s, y: how parameters and gradients have changed over a step, a row
+-- of S and Y each, the newest last; rows that nothing has filled are zeros. The direction -H g is
 -- computed without a loop, by the compact form of H (Byrd, Nocedal and Schnabel, Math. Programming
 -- 63, 1994, equation 3.13), in which dot products over all parameters are matrices of
 -- history x history:
@@ -10,8 +10,8 @@
 --
 -- with R the upper triangle of S Y', D its diagonal, and c = s y / y y of the newest pair.
 --
--- A step that did not let the loss fall enough (Armijo) goes back: the next point lies between, where
--- a parabola through what is known has its least. INVARIANT: `base` is the last point that was
+-- A step that did not let the loss fall enough (Armijo) goes back: the next point lies between,
+-- where a parabola through what is known has its least. INVARIANT: `base` is the last point that was
 -- taken, `direction` leads from it to where the parameters are now, `t` says how far.
 -- @module neap.optim.lbfgs
 local fail = require("neap.core").fail
@@ -51,7 +51,8 @@ local function parts_of(net, list, history)
       fail(("optim.LBFGS expects parameters of one dtype, got %s and %s"):format(
         list[1][1].dtype, w.dtype))
     end
-    local p = { w = w, S = state(net, w, "s", { history, n }), Y = state(net, w, "y", { history, n }),
+    local p = { w = w,
+      S = state(net, w, "s", { history, n }), Y = state(net, w, "y", { history, n }),
       base = state(net, w, "base", { 1, n }), slope = state(net, w, "slope", { 1, n }),
       direction = state(net, w, "direction", { 1, n }) }
     p.at, p.g = w:reshape(1, n), pair[2]:reshape(1, n)
@@ -65,8 +66,8 @@ end
 local function remember(net, parts, keep, history)
   for _, p in ipairs(parts) do
     local function pushed(rows, row)
-      local new = history > 1 and net:Concat({ rows:narrow(1, 2, history - 1), row }, 1, { axis = 1 })
-        or row
+      local new = history > 1
+        and net:Concat({ rows:narrow(1, 2, history - 1), row }, 1, { axis = 1 }) or row
       return net:Where { keep, new, rows }
     end
     p.S_new, p.Y_new = pushed(p.S, p.s), pushed(p.Y, p.y)
