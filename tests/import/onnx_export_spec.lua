@@ -240,9 +240,13 @@ describe("an op that ONNX has, exported", function()
   it("is that op again, or what it is made of", function()
     for _, name in ipairs(cases.own_names()) do
       local record = op.records[name]
-      local case = not (record.internal or record.control or record.random or record.extent
-        or #record.enforced > 0) and cases.cases_of(record)[1]
-      if case and name ~= "LSTM" and name ~= "MaskedSelect" then
+      local is_public = not (record.internal or record.control or record.random or record.extent
+        or #record.enforced > 0) and name ~= "LSTM" and name ~= "MaskedSelect"
+        -- The standard's own test has indices in a plane without the more that output_shape asks
+        -- for, ONNX Runtime in the whole; Neap writes them for the one and reads them by the other.
+        and name ~= "MaxUnpool"
+      for k, case in ipairs(is_public and cases.cases_of(record) or {}) do
+        if k > 6 then break end -- tests/onnx/peer.lua has them all
         local net = cases.net_of(case)
         local feeds = cases.values_of(case)
         local ws <close> = cases.run(net, feeds)
@@ -250,7 +254,7 @@ describe("an op that ONNX has, exported", function()
         local ok, message, _, list = neap.export(net, path, { workspace = ws })
         if not ok then
           assert.is_table(list, message)
-          for _, row in ipairs(list) do assert.is_true(lacking[row.op], message) end
+          for _, row in ipairs(k == 1 and list or {}) do assert.is_true(lacking[row.op], message) end
         else
           local f = assert(neap.import(path))
           local given = {}
@@ -258,7 +262,8 @@ describe("an op that ONNX has, exported", function()
           local got, outputs = f(given), net:outputs()
           if #outputs == 1 then got = { [outputs[1]] = got } end
           for _, output in ipairs(outputs) do
-            assert.is_true(distance(got[output], ws:fetch(output)) < 1e-5, name)
+            assert.is_true(distance(got[output], ws:fetch(output)) < 1e-5,
+              ("%s, case %d"):format(name, k))
           end
         end
       end

@@ -77,8 +77,14 @@ local function write(out)
     return y
   end
   function out.LRN(n, x)
-    return n:node("LRN", { x }, { size = n.attrs.size, alpha = n.attrs.alpha + 0.0,
-      beta = n.attrs.beta + 0.0, bias = n.attrs.bias + 0.0 })
+    local dims = n:dims(1)
+    -- ONNX Runtime takes images alone: what has other dimensions is one of a row.
+    local function plane(v, to) return #dims == 4 and v or n:reshape(v, to) end
+    local rest = #dims == 4 or kit.product(n:static(table.move(dims, 3, #dims, 1, {}),
+      "an image's size"))
+    local y = n:node("LRN", { plane(x, { dims[1], dims[2], rest, 1 }) }, { size = n.attrs.size,
+      alpha = n.attrs.alpha + 0.0, beta = n.attrs.beta + 0.0, bias = n.attrs.bias + 0.0 })
+    return plane(y, dims)
   end
   function out.InstanceNorm(n, x, gamma, beta)
     local c = n:dims(1)[2]

@@ -415,9 +415,12 @@ local function write(out)
   function out.Literal(n)
     return n:node("Identity", { n:const(core.eager("Literal", {}, n.attrs)) })
   end
-  function out.Range(n)
-    n:static(n:result().dims, "how many there are")
-    return n:node("Identity", { n:const(core.eager("Range", {}, n.attrs)) })
+  --- What follows from attributes alone: numbers of the file.
+  for _, name in ipairs { "Range", "Eye", "Dirac" } do
+    out[name] = function(n)
+      n:static(n:result().dims, "how many there are")
+      return n:node("Identity", { n:const(core.eager(name, {}, n.attrs)) })
+    end
   end
 end
 

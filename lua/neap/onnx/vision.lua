@@ -588,6 +588,12 @@ local function write(out)
     for d = 1, rank do
       local reach = (kernel[d] - 1) * (attrs.dilations and attrs.dilations[d] or 1) + 1
       local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
+      -- By the output's shape what windows make too much is cut on both sides, an odd one in front.
+      if #n.attrs.output_shape > 0 then
+        local padding = each(n.attrs.output_padding, rank, 0)[d]
+        local less = attrs.strides[d] * (size[1] - 1) + reach + padding - size[2]
+        attrs.pads[d] = math.max(less - less // 2, 0)
+      end
       more[d] = size[2] - (attrs.strides[d] * (size[1] - 1) + reach - attrs.pads[d]
         - attrs.pads[d + rank])
       -- What is shorter than windows make it is padded more.
