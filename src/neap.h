@@ -539,6 +539,8 @@ NEAP_API void neap_session_free(neap_session *session); /* records first */
 
 #include "neap/caffe.h"
 
+#include "neap/tflite.h"
+
 /* ---- layer by layer: the memory of a chain of layers ----------------------------------------- */
 
 #include "neap/chain.h"

@@ -93,25 +93,27 @@ Imported.__call = function(self, x)
 end
 
 local import_options = record.declare("neap.import", { call = "(path, {})",
-  doc = [[What neap.export wrote, an ONNX file (.onnx) or a net of Caffe's (.prototxt), as a
-    function, or nil, message, code: f(x) runs it, f.net is the net, f.workspace has its parameters.
-    Of files of others the other options say what they leave open; f.notes lists what was assumed. A
-    solver of Caffe's gives a trainer and what t:fit takes: t, fit = neap.import "solver.prototxt",
-    and t.model.notes.]],
+  doc = [[What neap.export wrote, an ONNX file (.onnx), a TFLite file (.tflite) or a net of Caffe's
+    (.prototxt), as a function, or nil, message, code: f(x) runs it, f.net is the net, f.workspace
+    has its parameters. Of files of others the other options say what they leave open; f.notes lists
+    what was assumed. A solver of Caffe's gives a trainer and what t:fit takes:
+    t, fit = neap.import "solver.prototxt", and t.model.notes.]],
   { "map", "choice", unset = "they are read", choices = { "r", "c" },
     doc = [[how the file is mapped: its bytes are the parameters, nothing is read before it is used,
       and processes share it; "r": they can't be written; "c": what is written stays here]] },
   { "model", "boolean", false,
-    doc = "ONNX, Caffe: a module in the place of a function, whose weights can be trained" },
+    doc = "of files of others: a module in the place of a function, whose weights can be trained" },
   { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
-    doc = [[ONNX: sizes of the dimensions that the file names, in f.net; f(x) takes x of other sizes
-      where the file leaves them open: a net for each is built, with the same weights]] },
+    doc = [[ONNX, TFLite: sizes of the dimensions that the file names, in f.net; f(x) takes x of
+      other sizes where the file leaves them open: a net for each is built, with the same
+      weights]] },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
-    doc = "ONNX, Caffe: shapes of inputs, batch first, whatever the file says" },
+    doc = "ONNX, TFLite, Caffe: shapes of inputs, batch first, whatever the file says" },
   { "outputs", "any", says = "a list of names", unset = "the file's",
-    doc = "ONNX: values of the file's nodes that come out instead; what only others need goes" },
+    doc = [[ONNX, TFLite: values of the file's nodes that come out instead; what only others need
+      goes]] },
   { "constants", "any", says = "tensors by the input's name", unset = "none",
-    doc = "ONNX: inputs that always have this value, and are no inputs then" },
+    doc = "ONNX, TFLite: inputs that always have this value, and are no inputs then" },
   { "weights", "string", says = "the path of a .caffemodel file", unset = "as fillers say",
     doc = "Caffe: the file that the net's weights are read from" },
   { "phase", "choice", choices = { "TRAIN", "TEST" },
@@ -128,6 +130,7 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
 -- What is for files of one kind alone, and what reads them.
 local of_kind = {
   onnx = { reader = "neap.onnx", "model", "dims", "shapes", "constants", "outputs" },
+  tflite = { reader = "neap.tflite", "model", "dims", "shapes", "constants", "outputs" },
   prototxt = { reader = "neap.caffe", "model", "shapes", "weights", "phase", "stages", "level",
     "without", "net" },
   safetensors = { "map" },
@@ -136,7 +139,7 @@ local of_kind = {
 --- Raises for an option that files of this kind have not.
 local function check_kind(kind, o)
   local kinds_of = {}
-  for _, one in ipairs { "onnx", "prototxt", "safetensors" } do
+  for _, one in ipairs { "onnx", "tflite", "prototxt", "safetensors" } do
     for _, name in ipairs(of_kind[one]) do
       kinds_of[name] = kinds_of[name] or {}
       kinds_of[name][one] = true
@@ -168,7 +171,7 @@ function model.import(path, given)
   local net, message, code = ws:_import(path, o.map and { map = o.map } or nil)
   if not net then
     if code == "data" and ending ~= "safetensors" then
-      message = message .. "; files of other kinds end in .onnx or .prototxt"
+      message = message .. "; files of other kinds end in .onnx, .tflite or .prototxt"
     end
     return nil, message, code
   end

@@ -180,6 +180,7 @@ void neap_lua_open_rows(lua_State *L);
   X(ONNX, onnx, "neap.onnx_file", "ONNX file")                                \
   X(CAFFE_TEXT, caffe_text, "neap.caffe_text", "text of Caffe's")             \
   X(CAFFE_WEIGHTS, caffe_weights, "neap.caffe_weights", "weights of Caffe's") \
+  X(TFLITE, tflite, "neap.tflite_file", "TFLite file")                        \
   X(CURSOR, cursor, "neap.cursor", "cursor")                                  \
   X(BLOCK, block, "neap.block", "block")                                      \
   X(OP, op, "neap.script_op", "op of a script")                               \
@@ -392,6 +393,7 @@ void neap_lua_open_file(lua_State *L);
 void neap_lua_open_memonger(lua_State *L);
 void neap_lua_open_onnx(lua_State *L);
 void neap_lua_open_caffe(lua_State *L);
+void neap_lua_open_tflite(lua_State *L);
 
 /* ---- the module (module.c) ------------------------------------------------------------------- */
 

@@ -52,6 +52,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_memonger(L);
   neap_lua_open_onnx(L);
   neap_lua_open_caffe(L);
+  neap_lua_open_tflite(L);
   /* What the program is, and what it computes with. */
   neap_lua_set_text(L, "version", NEAP_VERSION);
   char kernels[160];

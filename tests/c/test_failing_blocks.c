@@ -16,6 +16,7 @@
 #include "blocks/process.h"
 #include "blocks/runs.h"
 #include "blocks/tensors.h"
+#include "blocks/tflite.h"
 #include "blocks/workspaces.h"
 
 #include <glob.h>
@@ -39,6 +40,7 @@ static const struct group {
   {memonger_entries, NEAP_COUNT(memonger_entries)},
   {onnx_entries, NEAP_COUNT(onnx_entries)},
   {caffe_entries, NEAP_COUNT(caffe_entries)},
+  {tflite_entries, NEAP_COUNT(tflite_entries)},
 };
 
 /* ---- the sweep ------------------------------------------------------------------------------- */
@@ -227,6 +229,7 @@ static void make_files(void) {
   CHECK_OK(neap_io_write_text(idx_path, idx, sizeof idx - 1, &error));
   make_onnx_files();
   make_caffe_files();
+  make_tflite_files();
   open_scene(&s, WS | NET | SESSION, NULL);
   CHECK_OK(neap_workspace_save(s.ws, checkpoint_path, 0, NULL, &error));
   close_scene(&s);
@@ -245,5 +248,6 @@ int main(int argc, char **argv) {
   unlink(db_path), unlink(copy_path), unlink(idx_path);
   remove_onnx_files();
   remove_caffe_files();
+  remove_tflite_files();
   return result;
 }

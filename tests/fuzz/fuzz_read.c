@@ -1,7 +1,7 @@
 /* fuzz_read.c: every reader of files on whatever bytes: tensors (.npy, .npz, .safetensors),
- * pictures and sounds, tables, idx, gzip, checkpoints, models with their nets, ONNX files, and
- * Caffe's texts, weights and blobs. The first byte says which reader. What a reader takes can be
- * written and read again. */
+ * pictures and sounds, tables, idx, gzip, checkpoints, models with their nets, ONNX and
+ * TFLite files, and Caffe's texts, weights and blobs. The first byte says which reader. What a
+ * reader takes can be written and read again. */
 #include "neap.h"
 
 #include "driver/driver.h"
@@ -10,6 +10,7 @@
 
 #include "../c/caffe_files.h"
 #include "../c/onnx_files.h"
+#include "../c/tflite_files.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -28,6 +29,7 @@ enum {
   CAFFE_WEIGHTS,
   CAFFE_BLOB,
   CSV,
+  TFLITE,
   PICTURE, /* made to fit the rows of a batch */
   N_READER
 };
@@ -123,7 +125,8 @@ bool fuzz_seed(int k, neap_buffer *out) {
                   {CAFFE_TEXT, caffe_text, sizeof caffe_text - 1},
                   {CAFFE_WEIGHTS, caffe_weights, sizeof caffe_weights - 1},
                   {CAFFE_BLOB, caffe_blob, sizeof caffe_blob - 1},
-                  {CSV, csv, sizeof csv - 1}};
+                  {CSV, csv, sizeof csv - 1},
+                  {TFLITE, tflite_model, sizeof tflite_model - 1}};
   enum { N_BYTES = sizeof as_bytes / sizeof as_bytes[0], N_WHOLE = 5 };
   if (k >= 11 + N_BYTES + N_WHOLE) return false;
   if (k >= 11 + N_BYTES) {
@@ -254,6 +257,41 @@ static void read_onnx(const char *path, bool is_tensor) {
   neap_onnx_free(model);
 }
 
+/* Every list of a model is there, every text ends, and what operators read is a tensor. */
+static size_t touch_op(const neap_tflite_op *o, int n_tensor) {
+  size_t sum = strlen(o->name);
+  for (int i = 0; i < o->n_in; i++) PROMISE(o->in[i] >= -1 && o->in[i] < n_tensor);
+  for (int i = 0; i < o->n_out; i++) PROMISE(o->out[i] >= 0 && o->out[i] < n_tensor);
+  for (int i = 0; i < o->n_option; i++) {
+    const neap_tflite_option *option = &o->option[i];
+    sum += strlen(option->name) + strlen(option->text);
+    for (int k = 0; k < option->n; k++)
+      sum += option->kind == NEAP_TFLITE_FLOATS ? option->floats[k] > 0 : option->ints[k] > 0;
+  }
+  return sum;
+}
+
+static void read_tflite(const char *path) {
+  neap_tflite_model *model = NULL;
+  neap_error error = {0};
+  size_t sum = 0;
+  neap_status status = neap_tflite_read(path, &model, &error);
+  PROMISE_SAID(status, error);
+  for (int i = 0; status == NEAP_OK && i < model->n_graph; i++) {
+    const neap_tflite_graph *graph = &model->graph[i];
+    sum += strlen(graph->name);
+    for (int k = 0; k < graph->n_op; k++) sum += touch_op(&graph->op[k], graph->n_tensor);
+    for (int k = 0; k < graph->n_tensor; k++) {
+      const neap_tflite_tensor *t = &graph->tensor[k];
+      sum += strlen(t->name);
+      for (int c = 0; c < t->n_scale; c++) sum += t->scale[c] > 0 || t->zero[c] > 0;
+      if (t->tensor.dtype != NEAP_DTYPE_NONE) touch(&t->tensor);
+    }
+  }
+  PROMISE(status != NEAP_OK || sum > 0 || model->n_graph > 0);
+  neap_tflite_free(model);
+}
+
 /* Every field of a text, of messages within each other too: its bytes are there. */
 static size_t touch_fields(const neap_caffe_field *field) {
   size_t sum = 0;
@@ -324,6 +362,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     case CAFFE_WEIGHTS: read_caffe_weights(path, false); break;
     case CAFFE_BLOB: read_caffe_weights(path, true); break;
     case CSV: read_csv(path); break;
+    case TFLITE: read_tflite(path); break;
     case PICTURE: read_picture(path, data[0] / N_READER % 3); break;
     default: read_checkpoint(path, reader);
   }

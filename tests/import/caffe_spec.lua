@@ -90,7 +90,8 @@ describe("a net of Caffe's", function()
 
   it("takes options of its own kind alone, and names that it has", function()
     local text = kit.input("x", 1, 3) .. fc
-    assert.error_matches(function() kit.import(text, { dims = {} }) end, "dims is for .onnx files")
+    assert.error_matches(function() kit.import(text, { dims = {} }) end,
+      "dims is for .onnx and .tflite files")
     assert.error_matches(function() kit.import(text, { map = "r" }) end,
       "map is for .safetensors files")
     assert.error_matches(function() kit.import(text, { shapes = { z = { 1 } } }) end,

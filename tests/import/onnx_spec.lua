@@ -106,7 +106,7 @@ describe("an ONNX file", function()
     local folder <close> = kit.folder()
     local ok, message, code = neap.import(folder:write("m.foo", "no tensors"))
     assert.is_nil(ok)
-    assert.matches("files of other kinds end in .onnx or .prototxt", message, 1, true)
+    assert.matches("files of other kinds end in .onnx, .tflite or .prototxt", message, 1, true)
     assert.equal("data", code)
     assert.error_matches(function() neap.export(neap.zoo.lenet(), folder.path .. "/m.foo") end,
       "ends in %.safetensors or %.onnx")

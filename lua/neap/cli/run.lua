@@ -44,7 +44,7 @@ end
 --- What a file of another program is run by; nil for scripts.
 local function runner_of(path)
   local ending = path:lower():match "%.(%w+)$"
-  if ending == "onnx" then return run_net end
+  if ending == "onnx" or ending == "tflite" then return run_net end
   if ending ~= "prototxt" then return nil end
   local caffe = require "neap.caffe"
   local m = caffe.read_text(path)
@@ -57,10 +57,11 @@ return {
     command:option "-e":description "Run this code; what follows it is its own.":argname "<code>"
     command:argument "script":args "?"
       :description("The script, `-` for standard input; what follows it is its own. A file that "
-        .. "ends in .onnx, or a net of Caffe's (.prototxt), is run once, on inputs NAME=FILE.npy "
-        .. "or random ones; a solver of Caffe's trains (net=PATH weights=PATH steps=N). An integer "
-        .. "from 0 to 255 that it returns, or gives to os.exit, is the exit code; else it is 0, "
-        .. "and 1 where an error ended the script. In it, help(x) prints what neap.help(x) gives.")
+        .. "ends in .onnx or .tflite, or a net of Caffe's (.prototxt), is run once, on inputs "
+        .. "NAME=FILE.npy or random ones; a solver of Caffe's trains (net=PATH weights=PATH "
+        .. "steps=N). An integer from 0 to 255 that it returns, or gives to os.exit, is the exit "
+        .. "code; else it is 0, and 1 where an error ended the script. In it, help(x) prints what "
+        .. "neap.help(x) gives.")
   end,
   run = function(args)
     local cli = require "neap.cli"

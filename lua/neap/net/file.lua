@@ -147,7 +147,7 @@ local function check_fields(who, result)
 end
 
 -- Who reads the files of other programs, by their endings.
-local readers = { onnx = "neap.onnx", prototxt = "neap.caffe" }
+local readers = { onnx = "neap.onnx", tflite = "neap.tflite", prototxt = "neap.caffe" }
 
 --- A file of another program as the module that it is, or the net; the batch is the file's own
 -- unless given.

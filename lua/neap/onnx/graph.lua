@@ -4,7 +4,8 @@
 --
 -- A value is {x = tensor or blob, elem = ONNX's element type, name =} or {list = values} for a
 -- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
--- parameter of the net. `seen`: they are what a net has seen, its state.
+-- parameter of the net. `seen`: they are what a net has seen, its state. `settle`: a function that
+-- gives the value as it leaves a graph, where it lies otherwise within (neap.tflite.kit).
 -- @module neap.onnx.graph
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
@@ -289,7 +290,7 @@ function State:run_subgraph(g, around, inputs)
     if v == nil then
       kit.fail("the subgraph's output \"%s\" is made by no node", output.name)
     end
-    return v
+    return v.settle and v:settle() or v
   end)
 end
 
@@ -333,7 +334,7 @@ function graph.lacking(model)
       end
     elseif not ops.find(row.domain, row.op) then
       out[#out + 1] = { op = row.domain == "" and row.op or row.domain .. "." .. row.op,
-        node = row.name ~= "" and row.name or row.outputs[1] or "" }
+        node = row.name ~= "" and row.name or row.outputs[1] or "", place = row.place }
     end
     for _, attr in pairs(row.attrs) do
       if attr.kind == "graph" then walk(attr.value) end
@@ -363,7 +364,7 @@ function graph.run(model, net, inputs, declare)
     if v == nil then
       kit.fail("output \"%s\" is made by no node", output.name)
     end
-    return v
+    return v.settle and v:settle() or v
   end), state.made
 end
 

@@ -15,14 +15,18 @@ function onnx.read(path)
   local model, message, code = core.read_onnx(path)
   if not model then return nil, message, code end
   model.path = path
+  return onnx.complete(model)
+end
+
+--- The model, or nil, message, code, list where it has ops that Neap lacks: all of them, as
+-- `shown(row)` says them.
+function onnx.complete(model, shown)
   local lacking = graph.lacking(model)
-  if #lacking > 0 then
-    local texts = kit.map(lacking, function(row)
-      return ("%s (node \"%s\")"):format(row.op, row.node)
-    end)
-    return nil, ("%s: Neap has no %s"):format(path, table.concat(texts, ", ")), "data", lacking
-  end
-  return model
+  if #lacking == 0 then return model end
+  local texts = kit.map(lacking, shown or function(row)
+    return ("%s (node \"%s\")"):format(row.op, row.node)
+  end)
+  return nil, ("%s: Neap has no %s"):format(model.path, table.concat(texts, ", ")), "data", lacking
 end
 
 --- A tensor of a file such as the standard's tests have, or nil, message, code.
@@ -219,8 +223,8 @@ local function failed(path, err)
 end
 
 --- f(model, o) for the model of a path, or nil, message, code where the file is at fault.
-local function with_model(path, o, f)
-  local model, message, code = onnx.read(path)
+local function with_model(read, path, o, f)
+  local model, message, code = read(path)
   if not model then return nil, message, code end
   check_names(model, o)
   local ok, result = pcall(function()
@@ -242,39 +246,49 @@ local function feed_weights(ws, weights)
   end
 end
 
---- What onnx.build gives of a path; nil, message, code where the file is at fault.
-function onnx.build_at(path, o) return with_model(path, o, onnx.build) end
-
 local function as_module(model, o) return require "neap.onnx.module"(model, o) end
 
---- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
--- module. nil, message, code where the file is at fault.
-function onnx.import(path, o)
-  if o.model then return with_model(path, o, as_module) end
-  local inputs
-  local built, message, code = with_model(path, o, function(model, given)
-    inputs = onnx.fed(onnx.open_inputs(model), given)
-    return onnx.build(model, given)
-  end)
-  if not built then return nil, message, code end
-  local input_names = kit.map(inputs, function(input) return built.input_names[input.name] end)
-  local ws = require("neap.workspace").new {}
-  feed_weights(ws, built.weights)
-  ws:init(built.net)
-  collectgarbage() -- the file as tables, many times what the net is
-  local f = { net = built.net, workspace = ws, notes = built.notes }
-  f._for = require "neap.onnx.sizes"(f, path, o, inputs, input_names)
-  return f
+--- neap.import and net files of a format whose files `read` gives as models of this form.
+-- @tparam function read path -> model, or nil, message, code
+function onnx.reader(read)
+  local reader = {}
+
+  --- A net in a workspace with the file's weights: {net =, workspace =, notes =}; or with o.model a
+  -- module. nil, message, code where the file is at fault.
+  function reader.import(path, o)
+    if o.model then return with_model(read, path, o, as_module) end
+    local inputs
+    local built, message, code = with_model(read, path, o, function(model, given)
+      inputs = onnx.fed(onnx.open_inputs(model), given)
+      return onnx.build(model, given)
+    end)
+    if not built then return nil, message, code end
+    local input_names = kit.map(inputs, function(input) return built.input_names[input.name] end)
+    local ws = require("neap.workspace").new {}
+    feed_weights(ws, built.weights)
+    ws:init(built.net)
+    collectgarbage() -- the file as tables, many times what the net is
+    local f = { net = built.net, workspace = ws, notes = built.notes }
+    f._for = require "neap.onnx.sizes"(f, function(given)
+      return with_model(read, path, given, onnx.build)
+    end, o, inputs, input_names)
+    return f
+  end
+
+  --- What a net file would give: {model =, batch =}, the batch as given or else the file's own;
+  -- {net =} where its shapes have no one batch. nil, message, code where the file is at fault.
+  function reader.net_file(path, batch)
+    return with_model(read, path, {}, function(model, o)
+      batch = batch or own_batch(model)
+      if batch then return { model = as_module(model, o), batch = batch } end
+      return { net = onnx.build(model, o).net }
+    end)
+  end
+
+  return reader
 end
 
---- What a net file would give: {model =, batch =}, the batch as given or else the file's own;
--- {net =} where its shapes have no one batch. nil, message, code where the file is at fault.
-function onnx.net_file(path, batch)
-  return with_model(path, {}, function(model, o)
-    batch = batch or own_batch(model)
-    if batch then return { model = as_module(model, o), batch = batch } end
-    return { net = onnx.build(model, o).net }
-  end)
-end
+local own = onnx.reader(onnx.read)
+onnx.import, onnx.net_file = own.import, own.net_file
 
 return onnx

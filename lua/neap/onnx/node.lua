@@ -9,8 +9,9 @@ local options = require "neap.inner.options"
 local Node = {}
 Node.__index = Node
 
---- "node "conv1" (Conv)", for messages.
+--- "node "conv1" (Conv)", for messages; in a format without names what the row says.
 function Node:place()
+  if self.row.place then return self.row.place end
   local name = self.row.name ~= "" and self.row.name or self.row.outputs[1] or ""
   return ("node \"%s\" (%s)"):format(name, self.row.op)
 end

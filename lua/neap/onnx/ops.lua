@@ -3,7 +3,7 @@
 -- the way back: by the name of Neap's op a writer f(op, values ..) -> values, which adds nodes
 -- (neap.onnx.out), or the name of the ONNX op that is the same and has no attributes.
 -- @module neap.onnx.ops
-local ops = { by_domain = { [""] = {} }, out = {} }
+local ops = { by_domain = { [""] = {} }, out = {}, needed_of = {} }
 
 --- The builder of an op, nil where there is none.
 function ops.find(domain, name)
@@ -31,7 +31,10 @@ for n, names in pairs(needs) do
 end
 
 --- How many of its inputs, from the first on, a node of this op has.
-function ops.n_needed(domain, name) return domain == "" and n_needed[name] or 1 end
+function ops.n_needed(domain, name)
+  local needed = domain == "" and n_needed or ops.needed_of[domain]
+  return needed and needed[name] or 1
+end
 
 -- Inputs that hold what a net has seen: no gradient reaches them.
 ops.statistics = { BatchNormalization = { 4, 5 } }

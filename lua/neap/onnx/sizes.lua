@@ -61,15 +61,17 @@ end
 
 --- for_feeds(feeds by the inputs' names) -> net, workspace
 -- @param f {net =, workspace =}
+-- @tparam function build_at options -> what onnx.build gives, or nil, message, code
+-- @param o the options that f was imported with
 -- @param inputs of the file, in order; names: what the net calls them
-return function(f, path, o, inputs, names)
+return function(f, build_at, o, inputs, names)
   local nets, order, own = {}, {}, {}
   for _, input in ipairs(f.net:inputs()) do own[input.name] = input.shape end
 
   --- The net is built of the file, which is read again.
   local function build(sizes)
     local given = setmetatable({ dims = sizes.dims, shapes = sizes.shapes }, { __index = o })
-    local built, message, code = require("neap.onnx").build_at(path, given)
+    local built, message, code = build_at(given)
     if not built then
       error(core.error { code = code, message = ("%s; this is at other sizes than those that it \z
         was imported with"):format(message) }, 0)

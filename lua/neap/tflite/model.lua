@@ -1,0 +1,131 @@
+--- A TFLite file (src/lua/tflite.c) as a model such as ONNX files give: tensors that are known by
+-- their numbers become values by name, operators nodes of the domain "tflite". A node has beside it
+-- the tensors that it reads and makes, with the file's sizes and quantisation: `reads`, `makes`.
+--
+-- Names of tensors are any text, and several may have the same: each gets one of its own.
+-- @module neap.tflite.model
+local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+
+-- Operators that run subgraphs: the options that say which, and what a node calls them.
+local subgraphs = {
+  IF = { then_subgraph_index = "then_branch", else_subgraph_index = "else_branch" },
+  WHILE = { cond_subgraph_index = "cond", body_subgraph_index = "body" },
+  CALL = { subgraph = "body" },
+}
+
+--- The first of the names that a converter has put together with ";", without what it says of where
+-- a weight came from.
+local function short(name)
+  local first = name:match "^[^;]+" or ""
+  return (first:gsub("/ReadVariableOp.*$", ""):gsub("/resource$", ""))
+end
+
+--- Names for the tensors of a graph, each once; those of a subgraph are no other graph's.
+local function name_all(tensors, number)
+  local taken, before = {}, number > 1 and ("graph%d:"):format(number) or ""
+  for i, t in ipairs(tensors) do
+    local name = short(t.name or "")
+    name = before .. (name ~= "" and name or "tensor" .. i)
+    local key, n = name, 1
+    while taken[key] do
+      n = n + 1
+      key = name .. "_" .. n
+    end
+    taken[key], t.key = true, key
+  end
+end
+
+--- ONNX's number of the element type: what the rest of the way knows types by.
+local function elem_of(t)
+  if t.type == "uint32" then return kit.U32 end
+  return t.dtype and kit.elem_of[t.dtype] or 0
+end
+
+--- An input of the graph. Its first dimension is a batch that may be another where it is 1 in the
+-- file; other sizes that the file leaves open have names, too.
+local function input_of(t)
+  local dims = kit.map(t.dims, function(size, d)
+    if d == 1 and #t.dims > 1 and size == 1 then return "batch" end
+    return t.open[d] and size == 1 and "dim" .. d or size
+  end)
+  return { name = t.key, kind = "tensor", elem = elem_of(t), dims = dims }
+end
+
+local function names_of(tensors, places)
+  return kit.map(places, function(place) return place > 0 and tensors[place].key or "" end)
+end
+
+--- The tensors themselves: nil for what is left out.
+local function tensors_of(tensors, places)
+  local out = {}
+  for i, place in ipairs(places) do out[i] = tensors[place] end
+  return out
+end
+
+--- Which tensors something makes: operators, or whoever runs the graph.
+local function made_in(g)
+  local made = {}
+  for _, place in ipairs(g.inputs) do made[place] = true end
+  for _, row in ipairs(g.nodes) do
+    for _, place in ipairs(row.outputs) do made[place] = true end
+  end
+  return made
+end
+
+--- Tensors that are known before anything runs: those with numbers in the file, what lasts from run
+-- to run, which begins as zeros, and what has no elements.
+local function initializers_of(g, notes)
+  local list, made = {}, made_in(g)
+  for place, t in ipairs(g.tensors) do
+    local x = t.tensor
+    if not x and t.variable and t.dtype and not made[place] then
+      x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
+      notes.variables = true
+    elseif not x and not made[place] and t.dtype and kit.product(t.dims) == 0 then
+      x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
+    end
+    if x then list[#list + 1] = { name = t.key, elem = elem_of(t), tensor = x } end
+  end
+  return list
+end
+
+local graph_of
+
+--- The options, with the subgraphs that they name in their place.
+local function attrs_of(file, row, place, depth)
+  local attrs = row.attrs
+  for option, name in pairs(subgraphs[row.op] or {}) do
+    local index = attrs[option] and attrs[option].value or -1
+    if not file.graphs[index + 1] then
+      kit.fail("%s: subgraph %d, the file has %d", place, index + 1, #file.graphs)
+    end
+    attrs[name] = { kind = "graph", value = graph_of(file, index + 1, depth + 1) }
+  end
+  return attrs
+end
+
+--- Subgraph `number` as a graph. One that runs itself, at any depth, is no net.
+function graph_of(file, number, depth, notes)
+  local g = file.graphs[number]
+  if depth > #file.graphs then kit.fail("subgraph %d runs itself", number) end
+  if not g.tensors[1] or not g.tensors[1].key then name_all(g.tensors, number) end
+  local nodes = kit.map(g.nodes, function(row, i)
+    local place = ("subgraph %d, operator %d (%s)"):format(number, i, row.op)
+    return { op = row.op, domain = "tflite", name = "", place = place, version = row.version,
+      inputs = names_of(g.tensors, row.inputs), outputs = names_of(g.tensors, row.outputs),
+      reads = tensors_of(g.tensors, row.inputs), makes = tensors_of(g.tensors, row.outputs),
+      attrs = attrs_of(file, row, place, depth) }
+  end)
+  local function values(places)
+    return kit.map(places, function(place) return input_of(g.tensors[place]) end)
+  end
+  return { name = g.name or "main", nodes = nodes, inputs = values(g.inputs),
+    outputs = values(g.outputs), initializers = initializers_of(g, notes or {}) }
+end
+
+return function(file)
+  local notes = {}
+  local g = graph_of(file, 1, 1, notes)
+  return { opsets = {}, functions = {}, graph = g, variables = notes.variables }
+end

@@ -1,0 +1,180 @@
+--- TFLite's operators that are products of activations and weights: convolutions, fully connected
+-- layers; and pools, which have windows, too.
+-- @module neap.tflite.products
+local I = require "neap.tflite.integers"
+local T = require "neap.tflite.kit"
+local kit = require "neap.onnx.kit"
+local F = kit.F
+
+-- ---- windows ------------------------------------------------------------------------------------
+
+local SAME, VALID = 0, 1
+
+--- Pads of one side and the other so that there are ceil(size / stride) positions; the odd one is
+-- behind.
+local function same_pads(sizes, w)
+  local begins, ends = {}, {}
+  for d, size in ipairs(sizes) do
+    local reach = (w.kernel[d] - 1) * w.dilation[d] + 1
+    local count = -(-size // w.stride[d])
+    local total = math.max((count - 1) * w.stride[d] + reach - size, 0)
+    begins[d] = total // 2
+    ends[d] = total - begins[d]
+  end
+  return table.move(ends, 1, #ends, #begins + 1, begins)
+end
+
+--- The window that the operator's options say, for x (N,C,..) and a kernel.
+local function window(n, x, kernel)
+  local names = #x.shape == 5 and { "d", "h", "w" } or { "h", "w" }
+  local w = { kernel = kernel, stride = {}, dilation = {} }
+  for i, d in ipairs(names) do
+    w.stride[i] = n:int("stride_" .. d, 0)
+    w.dilation[i] = n:int("dilation_" .. d .. "_factor", 1)
+    if w.stride[i] < 1 or w.dilation[i] < 1 or kernel[i] < 1 then
+      n:fail("a window of %d with stride %d and dilation %d", kernel[i], w.stride[i],
+        w.dilation[i])
+    end
+  end
+  local padding = n:int("padding", SAME)
+  if padding ~= SAME and padding ~= VALID then n:fail("padding %d is none", padding) end
+  w.pad = padding == VALID and kit.fill(2 * #names, 0)
+    or same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w)
+  return w
+end
+
+local function spatial(shape) return table.move(shape, 3, #shape, 1, {}) end
+
+--- Raises unless x has the rank that images have.
+local function check_rank(n, x, rank)
+  if #x.shape ~= rank then n:fail("x has %d dimensions, expected %d", #x.shape, rank) end
+end
+
+-- ---- convolutions -------------------------------------------------------------------------------
+
+--- The weights as numbers, where the file has them in few bits for a net that computes in floats.
+local function as_numbers(n, i, w, axis)
+  local t = T.quantised(n.row.reads[i])
+  if not t then return kit.is_float(w) and kit.cast(w, "f32") or w end
+  local own = {}
+  for key, v in pairs(t) do own[key] = v end
+  own.axis = axis
+  return T.dequantised(w, own)
+end
+
+--- f(x, w, b) of numbers or of integers, whichever the file has.
+-- @param attrs of a convolution; nil of a matrix product, whose kernels round once
+local function product_with(n, f, attrs, x, w, b)
+  if not I.is_integer(n, 2) then
+    w, b = as_numbers(n, 2, w, 1), b and as_numbers(n, 3, b, 1)
+    return T.activated(n, f(x, w, b))
+  end
+  local reads, y = n.row.reads, n.row.makes[1]
+  local sums = I.sums(n, f, x, w, b, attrs)
+  return I.requantised(n, sums, I.product_scales(reads[1], reads[2], y), 2, y,
+    attrs == nil)
+end
+
+local function bias(n) return n.inputs[3] and n:x(3) or nil end
+
+local function convolution(rank)
+  return function(n)
+    local x = T.first(n, 1)
+    check_rank(n, x, rank)
+    -- Weights (O, spatial.., I) become (O, I, spatial..).
+    local w = T.once(n, n.inputs[2], "conv", T.channels_first)
+    check_rank(n, w, rank)
+    local attrs = window(n, x, spatial(w.shape))
+    attrs.groups = w.shape[2] > 0 and x.shape[2] // w.shape[2] or 1
+    return T.as_first(n, product_with(n, function(a, c, d)
+      return F.Conv({ a, c, d }, attrs)
+    end, attrs, x, w, bias(n)))
+  end
+end
+
+local function depthwise(n)
+  local x = T.first(n, 1)
+  check_rank(n, x, 4)
+  -- Weights (1, H, W, C times multiplier) become (C times multiplier, 1, H, W).
+  local w = T.once(n, n.inputs[2], "depthwise", function(w)
+    check_rank(n, w, 4)
+    return kit.permute(w, { 4, 1, 2, 3 })
+  end)
+  local attrs = window(n, x, spatial(w.shape))
+  attrs.groups = x.shape[2]
+  return T.as_first(n, product_with(n, function(a, c, d)
+    return F.Conv({ a, c, d }, attrs)
+  end, attrs, x, w, bias(n)))
+end
+
+-- ---- fully connected ----------------------------------------------------------------------------
+
+local function fully_connected(n)
+  local w = n:x(2)
+  check_rank(n, w, 2)
+  if n:int("weights_format", 0) ~= 0 then n:fail "weights in shuffled order are not read" end
+  local x, shape = T.plain(n, 1), T.shape(n, 1)
+  local out, features = w.shape[1], w.shape[2]
+  if features < 1 or kit.product(shape) % features ~= 0 then
+    n:fail("x (%s) has no rows of %d features", table.concat(shape, ","), features)
+  end
+  x = #shape == 2 and shape[2] == features and x or kit.reshape(x, { -1, features })
+  local function product(a, b, c) return F.FC { a, b, c } end
+  local y = product_with(n, product, nil, x, w, bias(n))
+  if not (n:flag "keep_num_dims" and #shape ~= 2) then return y end
+  local kept = kit.copy(shape)
+  kept[#kept] = out
+  return kit.reshape(y, kept)
+end
+
+-- ---- pools --------------------------------------------------------------------------------------
+
+local function pool_window(n, x)
+  check_rank(n, x, 4)
+  local w = window(n, x, { n:int("filter_height", 0), n:int("filter_width", 0) })
+  w.dilation = nil
+  return w
+end
+
+--- How many elements of x each window has, (1,1,OH,OW).
+local function counts(x, w)
+  local ones = kit.full({ 1, 1, x.shape[3], x.shape[4] }, 1, "f64")
+  local attrs = { kernel = w.kernel, stride = w.stride, pad = w.pad, count_include_pad = true }
+  local area = w.kernel[1] * w.kernel[2]
+  return F.Round(F.Mul { F.AveragePool(ones, attrs), kit.number(area, "f64") }), area
+end
+
+--- The mean of integers in integers: half a count is added away from 0, and the fraction cut.
+local function integer_mean(sums, count)
+  local half = F.Floor(F.Mul { count, kit.number(0.5, "f64") })
+  return F.Trunc(F.Div { F.Add { sums, F.Mul { F.Sign(sums), half } }, count })
+end
+
+local function average_pool(n)
+  local x, t = T.first(n, 1), T.quantised(n.row.reads[1])
+  local w = pool_window(n, x)
+  if not t then
+    w.count_include_pad = false
+    return T.as_first(n, T.activated(n, F.AveragePool(x, w)))
+  end
+  local count, area = counts(x, w)
+  local sums = F.Mul { F.AveragePool(kit.cast(x, "f64"), w), kit.number(area, "f64") }
+  local y, least, most = integer_mean(F.Round(sums), count), T.bounds(n, n.row.makes[1])
+  return T.as_first(n, kit.cast(F.Clamp(y, { min = least, max = most }), t.dtype))
+end
+
+--- The largest of integers is the largest of what they stand for.
+local function max_pool(n)
+  local x, t = T.first(n, 1), T.quantised(n.row.makes[1])
+  local y = F.MaxPool(x, pool_window(n, x))
+  if not t then return T.as_first(n, T.activated(n, y)) end
+  local least, most = T.bounds(n, t)
+  return T.as_first(n, F.Clamp(y, { min = least, max = most }))
+end
+
+return function(op, needs)
+  needs[2] = "CONV_2D CONV_3D DEPTHWISE_CONV_2D FULLY_CONNECTED"
+  op.CONV_2D, op.CONV_3D, op.DEPTHWISE_CONV_2D = convolution(4), convolution(5), depthwise
+  op.FULLY_CONNECTED = fully_connected
+  op.AVERAGE_POOL_2D, op.MAX_POOL_2D = average_pool, max_pool
+end

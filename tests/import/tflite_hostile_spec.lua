@@ -1,0 +1,110 @@
+-- TFLite files that are damaged, or lie: each ends in nil, message, code, and in nothing else.
+local neap = require "neap"
+local kit = require "import.tflite_kit"
+
+local folder
+
+local function import(bytes) return neap.import(folder:write("m.tflite", bytes)) end
+
+--- The import fails by the file, with a text that has `why` in it.
+local function refused(bytes, why)
+  local f, message, code = import(bytes)
+  assert.is_nil(f)
+  assert.is_true(code == "data" or code == "io", code)
+  assert.matches(why, message)
+  assert.matches("m%.tflite: ", message)
+end
+
+--- A convolution of i8, with every part of its tensors and options; `edit` changes it.
+local function conv(edit, more)
+  local g = { tensors = { { name = "x", type = "i8", shape = { 1, 3, 3, 1 }, scale = { 0.5 },
+        zero = { 3 } },
+      { name = "w", type = "i8", shape = { 2, 2, 2, 1 }, data = { 1, 2, 3, 4, -1, -2, -3, -4 },
+        scale = { 0.5, 0.25 }, zero = { 0, 0 } },
+      { name = "b", type = "i32", shape = { 2 }, data = { 1, 2 }, scale = { 0.25, 0.125 } },
+      { name = "h", type = "i8", shape = { 1, 2, 2, 2 }, scale = { 1 }, zero = { -1 } },
+      { name = "to", type = "i32", shape = { 2 }, data = { 1, 8 } },
+      { name = "y", type = "i8", shape = { 1, 8 }, scale = { 1 }, zero = { -1 } } },
+    ops = { { "CONV_2D", { 0, 1, 2 }, { 3 }, { 1, { "i8", 1 }, { "i32", 1 }, { "i32", 1 },
+        { "i8", 1 } } }, { "RESHAPE", { 3, 4 }, { 5 }, { 17, { "list", "i32", { 1, 8 } } } } },
+    inputs = { 0 }, outputs = { 5 } }
+  if edit then edit(g) end
+  return kit.model(g, more)
+end
+
+describe("a hostile TFLite file", function()
+  before_each(function() folder = kit.folder() end)
+  after_each(function() getmetatable(folder).__close(folder) end)
+
+  it("is refused when it is empty, or something else", function()
+    refused("", "no TFLite file")
+    refused("hello, world, this is no model", "no TFLite file")
+    refused(conv(nil, { { "u32", 2 } }), "version 2 of the format")
+    refused(conv(nil, { [3] = { "tables", {} } }), "there is no subgraph")
+  end)
+
+  it("is refused, or means less, when it is cut anywhere", function()
+    local whole = conv()
+    assert.is_truthy(import(whole))
+    for n = 0, #whole - 1 do
+      local f, message = import(whole:sub(1, n))
+      assert.is_true(f ~= nil or type(message) == "string" and message:match "m%.tflite: " ~= nil)
+    end
+  end)
+
+  it("is refused, or means something else, when bytes are flipped", function()
+    local whole = conv()
+    for i = 1, #whole do
+      for _, bits in ipairs { 1, 128 } do
+        local byte = string.char(whole:byte(i) ~ bits)
+        local f, message = import(whole:sub(1, i - 1) .. byte .. whole:sub(i + 1))
+        assert.is_true(f ~= nil or type(message) == "string" and message:match "m%.tflite: " ~= nil)
+      end
+    end
+  end)
+
+  it("is refused for tensors that are not what they say", function()
+    local function with(i, key, value)
+      return conv(function(g) g.tensors[i][key] = value end)
+    end
+    refused(with(2, "shape", { 2, 2, 2, 2 }),
+      'subgraph 1, tensor 2 "w": 16 elements of int8 are claimed, 8 bytes are there')
+    refused(with(5, "shape", { 1 << 30, 1 << 30, 1 << 30 }), "more elements than there can be")
+    refused(with(2, "shape", { -2 }), "a dimension of %-2")
+    refused(with(2, "shape", { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 8 }), "dimensions, at most")
+    refused(with(2, "buffer", 99), "buffer 99, the file has")
+    refused(with(2, "scale", { 1, 2, 3 }), "3 scales, 2 zero points")
+    refused(with(2, "axis", 3), "2 scales along dimension 3")
+    refused(with(1, "scale", { 0 / 0 }), "a scale of")
+    refused(with(1, "scale", { -1 }), "a scale of %-1")
+    refused(with(1, "zero", { 1 << 40 }), "a zero point of 1099511627776")
+  end)
+
+  it("is refused for operators that read what is not there", function()
+    local function with(i, op)
+      return conv(function(g) g.ops[i] = op end)
+    end
+    refused(with(1, { "CONV_2D", { 0, 99 }, { 3 } }),
+      "subgraph 1, operator 1 %(CONV_2D%): tensor 99, the subgraph has 6")
+    refused(with(1, { "CONV_2D", { 0, 1 }, { -1 } }), "tensor %-1, the subgraph has 6")
+    refused(with(1, { "CONV_2D", { 0 }, { 3 } }), "operator 1 %(CONV_2D%): input 2 is missing")
+    refused(with(1, { "CONV_2D", { 0, -1, 2 }, { 3 } }), "input 2 is missing")
+    refused(with(1, { "CONV_2D", { 5, 1, 2 }, { 3 } }), "is made by no node before this one")
+    refused(with(1, { "CONV_2D", { 0, 1, 2 }, { 3 }, { 1, { "i8", 7 }, { "i32", 1 },
+      { "i32", 1 } } }), "padding 7 is none")
+    refused(with(1, { "CONV_2D", { 0, 1, 2 }, { 3 }, { 1, { "i8", 1 }, { "i32", 0 },
+      { "i32", 1 } } }), "a window of 2 with stride 0 and dilation 1")
+    refused(with(1, { 4242, { 0 }, { 3 } }), "an operator of code 4242, which is none")
+    refused(conv(function(g) g.outputs = { 42 } end), "subgraph 1: tensor 42")
+    refused(conv(function(g) g.inputs = { -7 } end), "subgraph 1: tensor %-7")
+  end)
+
+  it("is refused for a list that it names over and over", function()
+    -- Hundreds of operators that lie in one place, which reads a list as long as the file.
+    local many = {}
+    for i = 1, 4000 do many[i] = 0 end
+    refused(conv(function(g)
+      g.ops = { { "CONCATENATION", many, { 3 }, nil, 500 } }
+    end), "its lists are larger than the file")
+  end)
+end)

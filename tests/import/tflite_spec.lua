@@ -1,0 +1,125 @@
+-- neap.import of TFLite files that this file writes: what comes out, what is said of what is wrong.
+local neap = require "neap"
+local kit = require "import.tflite_kit"
+
+--- y = relu(conv(x, w) + b) of images with two channels, then rows of them.
+local function little(more)
+  local g = {
+    tensors = { { name = "x", shape = { 1, 2, 2, 2 }, signature = { -1, 2, 2, 2 } },
+      { name = "conv/w", shape = { 3, 1, 1, 2 }, data = { 1, 2, -1, 0, 0, 1 } },
+      { name = "conv/b", shape = { 3 }, data = { 0, 1, -2 } },
+      { name = "h", shape = { 1, 2, 2, 3 } },
+      { name = "to", type = "i32", shape = { 2 }, data = { 1, 12 } },
+      { name = "y", shape = { 1, 12 } } },
+    ops = { { "CONV_2D", { 0, 1, 2 }, { 3 }, { 1, { "i8", 1 }, { "i32", 1 }, { "i32", 1 },
+        { "i8", 1 } } }, { "RESHAPE", { 3, 4 }, { 5 } } },
+    inputs = { 0 }, outputs = { 5 },
+  }
+  for key, value in pairs(more or {}) do g[key] = value end
+  return g
+end
+
+local image = neap.tensor { { { { 1, 2 }, { 3, 4 } }, { { 5, 6 }, { -7, 8 } } } }
+local rows = { { 5, 0, 0, 11, 0, 2, 17, 0, 4, 9, 8, 6 } }
+
+describe("a TFLite file", function()
+  it("is a function with a net, whose weights are parameters", function()
+    local f = assert(kit.import(little()))
+    assert.same(rows, f(image):totable())
+    assert.same({ 3, 2, 1, 1 }, f.net:blob "conv/w".shape)
+    assert.equal("parameter", f.net:blob "conv/w".role)
+    assert.same({ 1, 2, 2, 2 }, f.net:inputs()[1].shape)
+    assert.same({ "y" }, f.net:outputs())
+    assert.matches("dimension 1 %(batch%) is taken as 1", f.notes[1])
+  end)
+
+  it("takes a batch that it was not written for", function()
+    local f = assert(kit.import(little(), { dims = { batch = 2 } }))
+    assert.same({ rows[1], rows[1] }, f(neap.concat({ image, image }, 1)):totable())
+    local g = assert(kit.import(little(), { shapes = { x = { 3, 1, 4, 2 } } }))
+    assert.same({ 3, 12 }, g(neap.zeros(3, 1, 4, 2)).shape)
+  end)
+
+  it("is a module that can be trained", function()
+    local m = assert(kit.import(little(), { model = true }))
+    assert.same(rows, m(image):totable())
+    local t = neap.trainer { model = m, loss = neap.nn.MseLoss(),
+      optimizer = neap.optim.SGD { lr = 0.001 } }
+    local set = neap.data.tensors { x = neap.concat({ image, image }, 1), y = neap.zeros(2, 12),
+      batch = 2 }
+    local before = t:evaluate(set).loss
+    t:fit(set, { epochs = 3, verbose = 0 })
+    assert.is_true(t:evaluate(set).loss < before)
+  end)
+
+  it("gives other values of its nodes when they are asked for", function()
+    local f = assert(kit.import(little(), { outputs = { "h" } }))
+    assert.same({ 1, 2, 2, 3 }, f(image).shape)
+    assert.same({ 11, 0, 2 }, f(image):totable()[1][1][2])
+  end)
+
+  it("is planned as a net file is", function()
+    local folder <close> = kit.folder()
+    local load = require("neap.net.file").load
+    local file = load(folder:write("m.tflite", kit.model(little())) .. ":5")
+    assert.same({ 5, 2, 2, 2 }, require("neap.net.file").build(file, {}):inputs()[1].shape)
+  end)
+
+  it("has each name once, and no more of one than says what it is", function()
+    local g = little()
+    g.tensors[2].name, g.tensors[3].name = "a/b;c", "a/b;d"
+    local f = assert(kit.import(g))
+    assert.is_truthy(f.net:blob "a/b")
+    assert.is_truthy(f.net:blob "a/b_2" or f.net:blob "a/b_1")
+    assert.same(rows, f(image):totable())
+  end)
+
+  it("is refused with all operators that Neap lacks, and where they are", function()
+    local g = little()
+    g.ops[2][1], g.ops[3] = "HASHTABLE_LOOKUP", { "Own", { 3 }, { 5 } }
+    local f, message, code = kit.import(g)
+    assert.is_nil(f)
+    assert.equal("data", code)
+    assert.matches("m.tflite: Neap has no subgraph 1, operator 2 %(HASHTABLE_LOOKUP%), \z
+      subgraph 1, operator 3 %(Own%)$", message)
+  end)
+end)
+
+describe("quantised numbers of a TFLite file", function()
+  -- A convolution of one channel: sums 2 (q - 3) + 1, at 0.25 and 0.5 a step.
+  local function quantised(x, w, y, activation)
+    return { tensors = { { name = "x", type = x.type or "i8", shape = { 1, 1, 4, 1 },
+          scale = { x.scale }, zero = { x.zero } },
+        { type = w.type or "i8", shape = { 2, 1, 1, 1 }, data = w.data, scale = w.scale,
+          zero = w.zero },
+        { type = "i32", shape = { 2 }, data = { 1, 0 }, scale = w.scale },
+        { name = "y", type = y.type or "i8", shape = { 1, 1, 4, 2 }, scale = { y.scale },
+          zero = { y.zero } } },
+      ops = { { "CONV_2D", { 0, 1, 2 }, { 3 }, { 1, { "i8", 1 }, { "i32", 1 }, { "i32", 1 },
+        { "i8", activation or 0 } } } }, inputs = { 0 }, outputs = { 3 } }
+  end
+  local w = { data = { 2, -3 }, scale = { 0.5, 0.25 }, zero = { 0, 0 } }
+
+  it("are convolved as integers, with a scale for each channel", function()
+    local f = assert(kit.import(quantised({ scale = 1, zero = 3 }, w, { scale = 1, zero = -1 })))
+    local y = f(neap.tensor({ -128, 0, 4, 127 }, "i8"):reshape(1, 1, 4, 1))
+    assert.equal("i8", y.dtype)
+    -- Sums -261, -5, 3, 249 by a half: halves go up. And 393, 9, -3, -372 by a quarter: by a half
+    -- so, and by another one halves go away from 0: 98.5, 2.5, -0.5, -93.
+    assert.same({ { -128, 98 }, { -3, 2 }, { 1, -2 }, { 124, -94 } }, y:totable()[1][1])
+  end)
+
+  it("are cut by a fused activation, at what stands for its bounds", function()
+    local x = neap.tensor({ -128, 0, 4, 127 }, "i8"):reshape(1, 1, 4, 1)
+    local f = assert(kit.import(quantised({ scale = 1, zero = 3 }, w, { scale = 1, zero = -1 }, 3)))
+    assert.same({ { -1, 5 }, { -1, 2 }, { 1, -1 }, { 5, -1 } }, f(x):totable()[1][1])
+  end)
+
+  it("may have zero points of weights, and no sign", function()
+    local u8 = { type = "u8", scale = { 0.5 }, zero = { 128 }, data = { 130, 125 } }
+    local f = assert(kit.import(quantised({ type = "u8", scale = 1, zero = 131 }, u8,
+      { type = "u8", scale = 0.5, zero = 127 })))
+    local y = f(neap.tensor({ 0, 128, 132, 255 }, "u8"):reshape(1, 1, 4, 1))
+    assert.same({ { 0, 255 }, { 122, 136 }, { 130, 124 }, { 255, 0 } }, y:totable()[1][1])
+  end)
+end)
