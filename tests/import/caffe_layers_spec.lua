@@ -196,6 +196,34 @@ describe("Caffe's layers of shapes", function()
       boxes[1][1])
     near({ 0.1, 0.1 }, { boxes[1][2][1], boxes[1][2][12] })
   end)
+
+  it("find the best of them, by class, without those that better ones cover", function()
+    -- Four boxes: the second is nearly the first, the others lie apart; three classes, of which the
+    -- first is the background.
+    local corners = { 0, 0, 0.5, 0.5, 0, 0, 0.5, 0.45, 0.5, 0.5, 1, 1, 0.6, 0, 0.8, 0.2 }
+    local prior = neap.full { 1, 2, 16, value = 0.1 }
+    for k, v in ipairs(corners) do prior:set(v, 1, 1, k) end
+    local loc = neap.zeros(1, 16)
+    loc:set(1, 1, 9) -- the third box is a tenth further to the right, or of its width
+    local conf = t { { 0, 0.9, 0.1, 0, 0.8, 0.7, 0, 0.3, 0.6, 0, 0.1, 0.2 } }
+    local function found(more)
+      return layer(([[type: "DetectionOutput" detection_output_param { num_classes: 3
+        nms_param { nms_threshold: 0.45 top_k: 3 } confidence_threshold: 0.25 %s }]]):format(more),
+        { loc, conf, prior })[1][1]
+    end
+    local none = { -1, -1, -1, -1, -1, -1, -1 }
+    near({ { 0, 1, 0.9, 0, 0, 0.5, 0.5 }, { 0, 2, 0.7, 0, 0, 0.5, 0.45 },
+      { 0, 2, 0.6, 0.6, 0.5, 1, 1 }, { 0, 1, 0.3, 0.6, 0.5, 1, 1 }, none },
+      found "code_type: CORNER keep_top_k: 5")
+    near({ { 0, 1, 0.9, 0, 0, 0.5, 0.5 }, { 0, 2, 0.7, 0, 0, 0.5, 0.45 },
+      { 0, 2, 0.6, 0.55, 0.5, 1.05, 1 } }, found "code_type: CENTER_SIZE keep_top_k: 3")
+    near({ 0, 2, 0.6, 0.55, 0.5, 1, 1 }, found("code_type: CORNER_SIZE")[3])
+    near({ 0, 2, 0.6, 1.5, 0.5, 1, 1 },
+      found("code_type: CORNER variance_encoded_in_target: true")[3])
+    local ok, err = pcall(found, "share_location: false")
+    assert.is_false(ok)
+    assert.matches("share_location: false is not read", tostring(err))
+  end)
 end)
 
 describe("Caffe's losses", function()

@@ -254,7 +254,9 @@ describe("an op that ONNX has, exported", function()
         local ok, message, _, list = neap.export(net, path, { workspace = ws })
         if not ok then
           assert.is_table(list, message)
-          for _, row in ipairs(k == 1 and list or {}) do assert.is_true(lacking[row.op], message) end
+          for _, row in ipairs(k == 1 and list or {}) do
+            assert.is_true(lacking[row.op], message)
+          end
         else
           local f = assert(neap.import(path))
           local given = {}

@@ -22,12 +22,29 @@ local function exists(path)
   return file ~= nil
 end
 
+--- Where a file may be that is called so beside the solver: whatever folder it is said to be in; or
+-- in a collection of several folders' files in one, whose names have the folder in front:
+-- "mnist__lenet.prototxt", beside "mnist__lenet_solver.prototxt" or by the folder of its path.
+local function places_beside(m, path)
+  local folder, own = m.file:match "^(.*/)" or "", m.file:match "[^/]*$"
+  local name, within = path:match "[^/]*$", path:match "([^/]+)/[^/]*$"
+  local names = { name }
+  local before = own:match "^(.*)__"
+  if before then names[#names + 1] = ("%s__%s"):format(before, name) end
+  for _, between in ipairs(within and { "__", "_" } or {}) do
+    names[#names + 1] = within .. between .. name
+  end
+  for i, each in ipairs(names) do names[i] = folder .. each end
+  return names
+end
+
 --- A file that a solver names: as Caffe looks for it, from the folder one works in, or else beside
--- the solver, whatever folder it is said to be in.
+-- the solver.
 -- @param option of neap.import that says another
 local function find(m, field, path, option)
-  local beside = (m.file:match "^(.*/)" or "") .. path:match "[^/]*$"
-  local found = exists(path) and path or exists(beside) and beside
+  local places = places_beside(m, path)
+  local beside, found = places[1], exists(path) and path
+  for _, place in ipairs(places) do found = found or exists(place) and place end
   if not found then
     m:fail_at(m:line_of(field), "%s is \"%s\", which is neither there nor \"%s\": give \z
       neap.import(path, { %s = \"..\" })", field, path, beside, option)
