@@ -269,6 +269,7 @@ local lazy = {
   op = { "neap.ops.define", "op" },
   load_ops = { "neap.ops.define", "load_ops" },
   memonger = { "neap.memonger" },
+  quantize = { "neap.quantize", "quantize" },
   export = { "neap.model", "export" },
   import = { "neap.model", "import" },
 }

@@ -7,6 +7,8 @@ local record_layers = require "record_layers"
 local support = require "support"
 local nn, optim, data, raises = neap.nn, neap.optim, neap.data, support.raises
 
+local quantize = neap.quantize -- what is loaded has its record
+
 local two = neap.tensor { 2, 3 }
 local folder = support.folder and support.folder() or os.getenv "TMPDIR" or "/tmp"
 
@@ -200,6 +202,19 @@ end
 -- How functions are called whose table is not all that they take, by record. What they give is a
 -- text that differs where an option does something, or nothing.
 local calls = {
+  ["neap.quantize"] = function(o)
+    neap.seed(1)
+    local set = neap.data.tensors { x = neap.randn(40, 4), batch = 4, shuffle = false }
+    local q = quantize(nn.Sequential { nn.Linear { 4, 2, name = "a" },
+      nn.Linear { 2, 2 }, input = { 4 } }, set, o)
+    local names, parts = {}, {}
+    for name in pairs(q:state_dict()) do names[#names + 1] = name end
+    table.sort(names)
+    for i, name in ipairs(names) do
+      parts[i] = name .. " " .. tostring(q:state_dict()[name]:to("f64"):sum():item())
+    end
+    return table.concat(parts, "\n")
+  end,
   ["net:param"] = function(o)
     local net = small_net()
     local name = net:param(o.reuse and "w" or "v", { 4, 4 }, nil, o).name
@@ -498,7 +513,8 @@ local other = {
   ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
   ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
   ["m:net.without"] = "linear1", ["plan:whatif.without"] = "relu1", ["plan:whatif.run"] = false,
-  ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
+  ["neap.quantize.percent"] = 80, ["neap.quantize.batches"] = 1,
+  ["neap.quantize.skip"] = { "a" }, ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
   ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},
   ["neap.workspace.parent"] = neap.workspace {},
   ["neap.mem_param.exclude_blob"] = "x", ["optim.warmup.next"] = optim.step { 3 },
@@ -554,6 +570,8 @@ local with = {
   ["neap.data.chars.vocabulary"] = { unknown = 0 },
   ["neap.workspace.forward"] = { parent = neap.workspace {} },
   ["m:net.optimizer"] = { train = true, loss = nn.MseLoss() },
+  ["neap.quantize.percent"] = { method = "percentile" },
+  ["neap.quantize.method"] = { percent = 80 },
   ["neap.fit_batch.optimizer"] = { train = true, loss = nn.MseLoss() },
   ["m:net.metrics"] = { loss = nn.MseLoss() }, ["m:net.target"] = {},
   ["m:net.params"] = { train = true, loss = nn.MseLoss() },
