@@ -145,6 +145,14 @@ describe("an ONNX file", function()
       'dimension "n" is 3 in "a" and 4 in "b"')
   end)
 
+  it("is told which sizes were assumed where they do not fit", function()
+    local f, message = import(kit.model { nodes = { kit.node("Conv", { "x", "w" }, { "y" }) },
+      tensors = { kit.tensor { name = "w", dims = { 1, 1, 3 }, floats = { 1, 2, 3 } } },
+      inputs = { kit.value("x", { 1, 1, "samples" }) }, outputs = { kit.value "y" } })
+    assert.is_nil(f)
+    assert.matches("window of 3 .*dimension 3 %(samples%) is taken as 1, unless dims", message)
+  end)
+
   it("is refused names in the options that it does not have", function()
     for option, names in pairs { dims = "batch", shapes = "x", constants = "x" } do
       assert.error_matches(function() import(little(), { [option] = { foo = 3 } }) end,

@@ -189,6 +189,15 @@ local function name_all(net, model, values, made)
   return net, names
 end
 
+--- What is wrong, and which sizes were assumed, one of which it may come from.
+local function with_notes(err, notes)
+  if #notes > 0 and type(err) == "table" and err.message then
+    rawset(err, "message", ("%s; %s, unless dims = { name = size } or shapes = { input = sizes } \z
+      say another size"):format(err.message, table.concat(notes, ", ")))
+  end
+  return err
+end
+
 --- The model's net: {net =, weights = {name = tensor}, notes =, elems = of the outputs}. Raises
 -- what is wrong, located.
 -- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
@@ -204,7 +213,8 @@ function onnx.build(model, o, declare)
     input_names[input.name] = blob.name
     values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
-  local results, made = graph.run(model, net, values, declare or declare_in(weights))
+  local ok, results, made = pcall(graph.run, model, net, values, declare or declare_in(weights))
+  if not ok then error(with_notes(results, notes), 0) end
   local names
   net, names = name_all(net, model, results, made)
   return { net = net, weights = weights, notes = notes, outputs = names, given = given,
