@@ -7,7 +7,6 @@ local record_layers = require "record_layers"
 local support = require "support"
 local nn, optim, data, raises = neap.nn, neap.optim, neap.data, support.raises
 
-local quantize = neap.quantize -- what is loaded has its record
 
 local two = neap.tensor { 2, 3 }
 local folder = support.folder and support.folder() or os.getenv "TMPDIR" or "/tmp"
@@ -205,7 +204,7 @@ local calls = {
   ["neap.quantize"] = function(o)
     neap.seed(1)
     local set = neap.data.tensors { x = neap.randn(40, 4), batch = 4, shuffle = false }
-    local q = quantize(nn.Sequential { nn.Linear { 4, 2, name = "a" },
+    local q = neap.quantize(nn.Sequential { nn.Linear { 4, 2, name = "a" },
       nn.Linear { 2, 2 }, input = { 4 } }, set, o)
     local names, parts = {}, {}
     for name in pairs(q:state_dict()) do names[#names + 1] = name end
