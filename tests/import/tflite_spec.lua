@@ -58,6 +58,39 @@ describe("a TFLite file", function()
     assert.same({ 11, 0, 2 }, f(image):totable()[1][1][2])
   end)
 
+  it("keeps its channels first from one end to the other", function()
+    -- conv, pad, depthwise by two, + itself, times a number a channel, beside another, pooled.
+    local one = { 1, { "i8", 0 }, { "i32", 1 }, { "i32", 1 }, { "i8", 0 }, { "i32", 1 },
+      { "i32", 1 } }
+    local function image_of(name, size, channels)
+      return { name = name, shape = { 1, size, size, channels } }
+    end
+    local three = { 1, 2, 3 }
+    local f = assert(kit.import { tensors = { image_of("x", 4, 2),
+        { name = "w", shape = { 3, 1, 1, 2 }, data = { 1, 2, -1, 0, 0, 1 } }, image_of("a", 4, 3),
+        { name = "pads", type = "i32", shape = { 4, 2 }, data = { 0, 0, 1, 1, 1, 1, 0, 0 } },
+        image_of("b", 6, 3), { name = "d", shape = { 1, 1, 1, 3 }, data = three },
+        image_of("c", 6, 3), image_of("e", 6, 3), { name = "m", shape = { 3 }, data = three },
+        image_of("g", 6, 3), image_of("h", 6, 6),
+        { name = "axes", type = "i32", shape = { 2 }, data = { 1, 2 } },
+        { name = "y", shape = { 1, 6 } } },
+      ops = { { "CONV_2D", { 0, 1 }, { 2 }, one }, { "PAD", { 2, 3 }, { 4 } },
+        { "DEPTHWISE_CONV_2D", { 4, 5 }, { 6 }, { 2, { "i8", 0 }, { "i32", 1 }, { "i32", 1 },
+          { "i32", 1 }, { "i8", 0 } } }, { "ADD", { 6, 4 }, { 7 } }, { "MUL", { 7, 8 }, { 9 } },
+        { "CONCATENATION", { 9, 7 }, { 10 }, { 10, { "i32", 3 } } },
+        { "MEAN", { 10, 11 }, { 12 } } }, inputs = { 0 }, outputs = { 12 } })
+    local n_permute = 0
+    for _, o in ipairs(f.net:ops()) do n_permute = n_permute + (o.type == "Permute" and 1 or 0) end
+    assert.equal(1, n_permute)
+    -- Channels of a: 1 + 2 2, -1, 2; padded 16 of 36 are there; d + 1 times, m times.
+    local ones = neap.ones(1, 4, 4, 1)
+    local x = neap.concat({ ones, ones * 2 }, 4)
+    local want = { 5 * 2, -1 * 3 * 2, 2 * 4 * 3, 5 * 2, -1 * 3, 2 * 4 }
+    for i, value in ipairs(f(x):totable()[1]) do
+      assert.near(want[i] * 16 / 36, value, 1e-5)
+    end
+  end)
+
   it("is planned as a net file is", function()
     local folder <close> = kit.folder()
     local load = require("neap.net.file").load

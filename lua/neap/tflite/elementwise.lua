@@ -1,9 +1,31 @@
---- TFLite's operators of one and of several operands, element by element.
+--- TFLite's operators of one and of several operands, element by element; casts and quantisation.
 -- @module neap.tflite.elementwise
 local I = require "neap.tflite.integers"
 local T = require "neap.tflite.kit"
 local kit = require "neap.onnx.kit"
 local F = kit.F
+
+-- ---- of one operand -----------------------------------------------------------------------------
+
+--- Operators that have one operand, no options, and the meaning of an op of Neap's.
+local same = {
+  ABS = "Abs", CEIL = "Ceil", COS = "Cos", EXP = "Exp", FLOOR = "Floor", HARD_SWISH = "HardSwish",
+  LOG = "Log", LOGISTIC = "Sigmoid", NEG = "Neg", RELU = "Relu", RELU6 = "Relu6", ROUND = "Round",
+  RSQRT = "Rsqrt", SIGN = "Sign", SIN = "Sin", SQRT = "Sqrt", SQUARE = "Square", TANH = "Tanh",
+}
+
+local function clamp(low, high)
+  return function(_, x) return F.Clamp(x, { min = low, max = high }) end
+end
+
+local unary = {
+  ELU = function(_, x) return F.Elu(x, { alpha = 1 }) end,
+  GELU = function(n, x)
+    return F.Gelu(x, { approximate = n:flag "approximate" and "tanh" or "none" })
+  end,
+  LOGICAL_NOT = function(_, x) return F.LogicalNot(x) end,
+  RELU_N1_TO_1 = clamp(-1, 1), RELU_0_TO_1 = clamp(0, 1),
+}
 
 -- ---- sums and products of integers --------------------------------------------------------------
 
@@ -31,6 +53,15 @@ local function integer_sum(name)
   end
 end
 
+--- The square of a difference, whose scale is that of both squared.
+local function integer_square(n, a, b)
+  local reads, y = n.row.reads, n.row.makes[1]
+  local larger, shift = math.max(reads[1].scale[1], reads[2].scale[1]), 7
+  local d = F.Sub { common(a, reads[1], larger, shift), common(b, reads[2], larger, shift) }
+  local scale = (2 * larger) ^ 2 / ((1 << 2 * shift) * y.scale[1])
+  return I.requantised(n, F.Mul { d, d }, { scale }, nil, y)
+end
+
 local function integer_product(n, a, b)
   local reads, y = n.row.reads, n.row.makes[1]
   local product = F.Mul { centered(a, reads[1]), centered(b, reads[2]) }
@@ -39,10 +70,25 @@ local function integer_product(n, a, b)
   return I.requantised(n, product, { scale }, nil, y)
 end
 
+--- What is below 0 times a number: two scales, chosen between.
+local real_leaky = T.real(function(n, x)
+  return F.LeakyRelu(x, { slope = n:float("alpha", 0) })
+end)
+local function leaky_relu(n)
+  if not I.is_integer(n, 1) then return real_leaky(n) end
+  local xs, first = T.together(n, 1)
+  local t, y = n.row.reads[1], n.row.makes[1]
+  local x, scale, alpha = centered(xs[1], t), t.scale[1], n:float("alpha", 0)
+  if alpha < 0 then return real_leaky(n) end
+  local above = I.requantised(n, x, { scale / y.scale[1] }, nil, y)
+  local below = I.requantised(n, x, { scale * T.f32(alpha) / y.scale[1] }, nil, y)
+  return T.as(n, F.Where { F.Lt { x, kit.number(0, "i32") }, below, above }, first)
+end
+
 --- An operator of two operands and a fused activation; `integer` computes quantised ones, where
 -- there is such a form.
-local function binary(name, integer)
-  local real = T.real(function(n, a, b) return T.activated(n, F[name] { a, b }) end)
+local function binary(f, integer)
+  local real = T.real(function(n, a, b) return T.activated(n, f(n, a, b)) end, { count = 2 })
   return function(n)
     if not integer or not I.is_integer(n, 2) then return real(n) end
     local xs, first = T.together(n, 2)
@@ -50,8 +96,98 @@ local function binary(name, integer)
   end
 end
 
+local function by(name) return function(_, a, b) return F[name] { a, b } end end
+
+--- A quotient of integers is cut towards 0.
+local function divide(n, a, b)
+  return kit.is_float(a) and F.Div { a, b } or T.onnx(n, "Div", { a, b })
+end
+
+-- ---- choices, casts -----------------------------------------------------------------------------
+
+--- A condition of one dimension beside operands of several chooses among their rows.
+local function select_rows(n)
+  local xs, first = T.together(n, 3)
+  local c, rank = n.inputs[1].x.shape, #n.inputs[2].x.shape
+  if #c == 1 and rank > 1 then
+    local shape = kit.fill(rank, 1)
+    shape[1] = c[1]
+    xs[1] = kit.reshape(T.plain(n, 1), shape)
+  end
+  return T.as(n, F.Where(xs), first)
+end
+
+local function choose(n)
+  local xs, first = T.together(n, 3)
+  return T.as(n, F.Where(xs), first)
+end
+
+local function add_n(n)
+  local xs, first = T.together(n, #n.row.inputs)
+  local sum = xs[1]
+  for i = 2, #xs do sum = F.Add { sum, xs[i] } end
+  return T.as(n, sum, first)
+end
+
+local function cast(n)
+  local xs, first = T.together(n, 1)
+  local dtype = n.row.makes[1].dtype
+  if not dtype then n:fail("a cast to %s", tostring(n.row.makes[1].type)) end
+  return T.as(n, T.onnx(n, "Cast", xs, { to = kit.elem_of[dtype] }), first)
+end
+
+local function quantize(n)
+  local xs, first = T.together(n, 1)
+  local t, y = T.quantised(n.row.reads[1]), T.quantised(n.row.makes[1])
+  if not y then n:fail "a result without a scale" end
+  if not t then return T.as(n, T.quantise(n, kit.cast(xs[1], "f32"), y), first) end
+  -- From one scale to another: in integers.
+  local q = I.requantised(n, centered(xs[1], t), { t.scale[1] / y.scale[1] }, nil, y)
+  return T.as(n, q, first)
+end
+
+local function dequantize(n)
+  local xs, first = T.together(n, 1)
+  local t = T.quantised(n.row.reads[1])
+  return T.as(n, t and T.dequantised(xs[1], t, first) or kit.cast(xs[1], "f32"), first)
+end
+
+--- Numbers as quantisation would leave them.
+local fake_quant = T.real(function(n, x)
+  local low, high, bits = n:float("min", 0), n:float("max", 0), n:int("num_bits", 0)
+  local least, most = n:flag "narrow_range" and 1 or 0, (1 << math.min(bits, 16)) - 1
+  if low >= high or most <= least then n:fail("a range from %g to %g", low, high) end
+  local scale = (high - low) / (most - least)
+  local zero = math.max(least, math.min(most, math.floor(least - low / scale + 0.5)))
+  local moved = F.Clamp(x, { min = (least - zero) * scale, max = (most - zero) * scale })
+  local q = T.round(F.Div { moved, kit.number(scale, "f32") })
+  return F.Mul { q, kit.number(scale, "f32") }
+end)
+
 return function(op, needs)
-  needs[2] = "ADD SUB MUL DIV"
-  op.ADD, op.SUB = binary("Add", integer_sum "Add"), binary("Sub", integer_sum "Sub")
-  op.MUL, op.DIV = binary("Mul", integer_product), binary "Div"
+  for name, own in pairs(same) do op[name] = T.real(function(_, x) return F[own](x) end) end
+  for name, f in pairs(unary) do op[name] = T.real(f) end
+  needs[2] = "ADD SUB MUL DIV PRELU MAXIMUM MINIMUM POW SQUARED_DIFFERENCE FLOOR_DIV FLOOR_MOD \z
+    ATAN2 EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER GREATER_EQUAL LOGICAL_AND LOGICAL_OR \z
+    BITWISE_XOR RIGHT_SHIFT"
+  needs[3] = "SELECT SELECT_V2"
+  op.ADD, op.SUB = binary(by "Add", integer_sum "Add"), binary(by "Sub", integer_sum "Sub")
+  op.MUL, op.DIV = binary(by "Mul", integer_product), binary(divide)
+  for name, own in pairs {
+    MAXIMUM = "Maximum", MINIMUM = "Minimum", POW = "Pow", FLOOR_DIV = "FloorDiv",
+    FLOOR_MOD = "Mod", ATAN2 = "Atan2", EQUAL = "Eq", NOT_EQUAL = "Ne", LESS = "Lt",
+    LESS_EQUAL = "Le", GREATER = "Gt", GREATER_EQUAL = "Ge", LOGICAL_AND = "LogicalAnd",
+    LOGICAL_OR = "LogicalOr", BITWISE_XOR = "BitwiseXor", RIGHT_SHIFT = "ShiftRight",
+  } do
+    op[name] = binary(by(own))
+  end
+  op.SQUARED_DIFFERENCE = binary(function(_, a, b) return F.Square(F.Sub { a, b }) end,
+    integer_square)
+  op.PRELU = binary(function(_, x, slope)
+    local zero = kit.number(0, x.dtype)
+    return F.Where { F.Lt { x, zero }, F.Mul { x, slope }, x }
+  end)
+  op.LEAKY_RELU = leaky_relu
+  op.SELECT, op.SELECT_V2, op.ADD_N = select_rows, choose, add_n
+  op.CAST, op.QUANTIZE, op.DEQUANTIZE, op.FAKE_QUANT = cast, quantize, dequantize, fake_quant
 end

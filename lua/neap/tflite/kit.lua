@@ -188,10 +188,11 @@ end
 
 --- The numbers that x, of tensor t, stands for: f32.
 function T.dequantised(x, t, first)
-  local axis = T.axis_in(t.axis, #x.shape, first)
-  local y = kit.cast(x, "f32")
-  if not T.all_zero(t.zero) then y = F.Sub { y, T.beside(x, t.zero, axis, "f32") } end
-  return F.Mul { y, T.beside(x, t.scale, axis, "f32") }
+  local many = #t.scale > 1
+  local axis = many and T.axis_in(t.axis, #x.shape, first) or nil
+  local scale = many and core.tensor(t.scale, "f32") or kit.number(t.scale[1], "f32")
+  local zero = many and core.tensor(t.zero, x.dtype) or kit.number(t.zero[1], x.dtype)
+  return F.DequantizeLinear({ x, scale, not T.all_zero(t.zero) and zero }, { axis = axis })
 end
 
 --- The nearest whole number, halves away from 0, as C's round has it.
@@ -210,23 +211,24 @@ end
 
 --- A builder of an operator that is computed on numbers: f(n, x1, .. -> results) gets operands of
 -- one layout, dequantised, and its results are quantised where the file's tensors are. `count`
--- inputs are such (all, where it is left out), the others f asks for itself. f gives operands and,
--- with `o.layout`, leaves them in the layout of the operands.
--- @param o {count =, round =, plain = true where f needs the file's order}
+-- inputs are such (all, where it is left out), the others f asks for itself. What f gives is in the
+-- layout of its operands, n.first.
+-- @param o {count =, round =, first = true where f needs the channels first}
 function T.real(f, o)
   o = o or {}
   return function(n)
-    local count, xs, first = math.min(o.count or math.huge, #n.row.inputs), {}, false
-    if o.plain then
-      for i = 1, count do xs[i] = n.inputs[i] and T.plain(n, i) or false end
+    local count, xs = math.min(o.count or math.huge, #n.row.inputs), {}
+    if o.first then
+      xs[1] = T.first(n, 1)
     else
-      xs, first = T.together(n, count)
+      xs, n.first = T.together(n, count)
     end
+    local first = o.first or n.first
+    n.first = first
     for i = 1, count do
       local t = T.quantised(n.row.reads[i])
       if t and xs[i] then xs[i] = T.dequantised(xs[i], t, first) end
     end
-    n.first = first
     local ys = table.pack(f(n, table.unpack(xs, 1, count)))
     for k = 1, ys.n do
       local t, x = T.quantised(n.row.makes[k]), ys[k]
@@ -279,8 +281,8 @@ local kinds = { integer = "int", float = "float" }
 local function attr_of(v)
   if type(v) == "number" then return { kind = kinds[math.type(v)], value = v } end
   if type(v) == "string" then return { kind = "text", value = v } end
-  local is_float = math.type(v[1]) == "float"
-  return { kind = is_float and "floats" or "ints", value = v }
+  local kind = type(v[1]) == "string" and "texts" or math.type(v[1]) == "float" and "floats"
+  return { kind = kind or "ints", value = v }
 end
 
 --- What ONNX's op `name` gives, of the newest version, on operands in its order.
@@ -308,8 +310,5 @@ function T.onnx(n, name, operands, attrs, n_out)
   end
   return table.unpack(results, 1, results.n)
 end
-
---- The numbers of input i, which must be known, as a list; as one number.
-function T.list(n, i) return n:list(i) end
 
 return T

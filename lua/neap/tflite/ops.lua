@@ -5,7 +5,7 @@
 local ops = require "neap.onnx.ops"
 
 local own, needed = {}, {}
-for _, family in ipairs { "products", "elementwise", "shapes" } do
+for _, family in ipairs { "products", "elementwise", "shapes", "reductions", "recurrent" } do
   -- A family says in `needs` how many inputs must be there: one, but for those.
   local needs = {}
   require("neap.tflite." .. family)(own, needs)

@@ -77,15 +77,20 @@ end
 
 local function bias(n) return n.inputs[3] and n:x(3) or nil end
 
-local function convolution(rank)
+--- @param order the dimensions of the weights as Neap has them, (O, I, spatial..)
+local function convolution(order)
   return function(n)
     local x = T.first(n, 1)
-    check_rank(n, x, rank)
-    -- Weights (O, spatial.., I) become (O, I, spatial..).
-    local w = T.once(n, n.inputs[2], "conv", T.channels_first)
-    check_rank(n, w, rank)
+    check_rank(n, x, #order)
+    local w = T.once(n, n.inputs[2], "conv", function(w)
+      check_rank(n, w, #order)
+      return kit.permute(w, order)
+    end)
     local attrs = window(n, x, spatial(w.shape))
     attrs.groups = w.shape[2] > 0 and x.shape[2] // w.shape[2] or 1
+    if attrs.groups < 1 then
+      n:fail("x has %d channels, the weights are for %d", x.shape[2], w.shape[2])
+    end
     return T.as_first(n, product_with(n, function(a, c, d)
       return F.Conv({ a, c, d }, attrs)
     end, attrs, x, w, bias(n)))
@@ -105,6 +110,64 @@ local function depthwise(n)
   return T.as_first(n, product_with(n, function(a, c, d)
     return F.Conv({ a, c, d }, attrs)
   end, attrs, x, w, bias(n)))
+end
+
+--- Where windows of x are added up to an image of the size that input 1 says.
+local function transposed_pads(n, x, w, size)
+  local pads, more = {}, {}
+  for i, d in ipairs { "h", "w" } do
+    w.stride[i] = n:int("stride_" .. d, 0)
+    if w.stride[i] < 1 then n:fail("a stride of %d", w.stride[i]) end
+    local whole = (x.shape[2 + i] - 1) * w.stride[i] + w.kernel[i]
+    local total = whole - size[1 + i]
+    pads[i], pads[2 + i] = math.max(total, 0) // 2, math.max(total, 0) - math.max(total, 0) // 2
+    more[i] = math.max(-total, 0)
+    if more[i] >= w.stride[i] then n:fail("an image of %d, at most %d are reached", size[1 + i],
+      whole + w.stride[i] - 1) end
+  end
+  return pads, more
+end
+
+local function transpose_conv(n)
+  local x, size = T.first(n, 3), n:list(1)
+  check_rank(n, x, 4)
+  if #size ~= 4 then n:fail("a shape of %d dimensions", #size) end
+  -- Weights (O, H, W, I) become (I, O, H, W).
+  local w = T.once(n, n.inputs[2], "transposed", function(w)
+    check_rank(n, w, 4)
+    return kit.permute(w, { 4, 1, 2, 3 })
+  end)
+  local attrs = { kernel = spatial(w.shape), stride = {} }
+  attrs.pad, attrs.output_padding = transposed_pads(n, x, attrs, size)
+  local b = n.inputs[4] and n:x(4) or nil
+  local function f(a, c, d) return F.ConvTranspose({ a, c, d }, attrs) end
+  local reads, y = n.row.reads, n.row.makes[1]
+  if not (T.quantised(reads[3]) and T.quantised(reads[2]) and T.quantised(y)) then
+    return T.as_first(n, T.activated(n, f(x, as_numbers(n, 2, w, 2), b)))
+  end
+  local function wide(v, t, axis)
+    v = kit.cast(v, "f64")
+    return T.all_zero(t.zero) and v or F.Sub { v, T.beside(v, t.zero, axis, "f64") }
+  end
+  local sums = f(wide(x, reads[3], 1), wide(w, reads[2], 2), b and kit.cast(b, "f64"))
+  return T.as_first(n, I.requantised(n, sums, I.product_scales(reads[3], reads[2], y), 2, y))
+end
+
+-- ---- products of matrices -----------------------------------------------------------------------
+
+local function batch_matmul(n)
+  local reads, y = n.row.reads, n.row.makes[1]
+  local attrs = { trans_a = n:flag "adj_x", trans_b = n:flag "adj_y" }
+  local a, b = T.plain(n, 1), T.plain(n, 2)
+  if not I.is_integer(n, 2) then
+    return F.MatMul({ as_numbers(n, 1, a, 1), as_numbers(n, 2, b, reads[2].axis) }, attrs)
+  end
+  local function wide(v, t)
+    v = kit.cast(v, "f64")
+    return t.zero[1] == 0 and v or F.Sub { v, kit.number(t.zero[1], "f64") }
+  end
+  local sums = F.MatMul({ wide(a, reads[1]), wide(b, reads[2]) }, attrs)
+  return I.requantised(n, sums, { reads[1].scale[1] * reads[2].scale[1] / y.scale[1] }, nil, y)
 end
 
 -- ---- fully connected ----------------------------------------------------------------------------
@@ -163,6 +226,13 @@ local function average_pool(n)
   return T.as_first(n, kit.cast(F.Clamp(y, { min = least, max = most }), t.dtype))
 end
 
+--- The root of the mean square.
+local l2_pool = T.real(function(n, x)
+  local w = pool_window(n, x)
+  w.count_include_pad = false
+  return T.activated(n, F.Sqrt(F.AveragePool(F.Square(x), w)))
+end, { first = true })
+
 --- The largest of integers is the largest of what they stand for.
 local function max_pool(n)
   local x, t = T.first(n, 1), T.quantised(n.row.makes[1])
@@ -173,8 +243,12 @@ local function max_pool(n)
 end
 
 return function(op, needs)
-  needs[2] = "CONV_2D CONV_3D DEPTHWISE_CONV_2D FULLY_CONNECTED"
-  op.CONV_2D, op.CONV_3D, op.DEPTHWISE_CONV_2D = convolution(4), convolution(5), depthwise
-  op.FULLY_CONNECTED = fully_connected
-  op.AVERAGE_POOL_2D, op.MAX_POOL_2D = average_pool, max_pool
+  needs[2] = "CONV_2D CONV_3D DEPTHWISE_CONV_2D FULLY_CONNECTED BATCH_MATMUL"
+  needs[3] = "TRANSPOSE_CONV"
+  -- Weights (O,H,W,I) and (D,H,W,I,O).
+  op.CONV_2D, op.CONV_3D = convolution { 1, 4, 2, 3 }, convolution { 5, 4, 1, 2, 3 }
+  op.DEPTHWISE_CONV_2D = depthwise
+  op.TRANSPOSE_CONV, op.FULLY_CONNECTED, op.BATCH_MATMUL = transpose_conv, fully_connected,
+    batch_matmul
+  op.AVERAGE_POOL_2D, op.MAX_POOL_2D, op.L2_POOL_2D = average_pool, max_pool, l2_pool
 end

@@ -1,0 +1,68 @@
+-- Operators of TFLite, one a file, against what TensorFlow Lite gives: integers to the step, floats
+-- within 1e-5 of the largest.
+local neap = require "neap"
+local cases = require "import.tflite_cases"
+local kit = require "import.tflite_kit"
+local wants = require "import.tflite_wants"
+
+--- The numbers of each output of a case.
+local function outputs_of(c)
+  local g, inputs = cases.model(c)
+  local f = assert(kit.import(g))
+  local feeds, out = {}, {}
+  local names = f.net:inputs()
+  for k, x in ipairs(inputs) do
+    local t = neap.tensor(x.numbers, x.type == "bool" and "i32" or x.type)
+    if x.type == "bool" then t = t:to "bool" end
+    feeds[names[k].name] = t:reshape(table.unpack(x.shape))
+  end
+  local results = f.workspace:run(f.net, feeds)
+  for k, name in ipairs(f.net:outputs()) do out[k] = results[name] end
+  return out
+end
+
+local function off(y, want)
+  local list = y:to("f64"):reshape(-1):totable()
+  local worst, largest = 0, 0
+  assert.equal(#want, #list)
+  for i, value in ipairs(want) do
+    worst = math.max(worst, math.abs(value - list[i]))
+    largest = math.max(largest, math.abs(value))
+  end
+  return worst, largest
+end
+
+describe("an operator of a TFLite file", function()
+  for _, c in ipairs(cases.cases) do
+    it(c[1], function()
+      for k, y in ipairs(outputs_of(c)) do
+        local worst, largest = off(y, wants[c[1]][k])
+        local made = c[5][k]
+        assert.same(made.shape, y.shape)
+        assert.equal(made.type, y.dtype)
+        assert.is_true(worst <= (made.type == "f32" and 1e-5 * largest or 0), worst)
+      end
+    end)
+  end
+
+  it("is one of those that were recorded", function()
+    local n = 0
+    for _ in pairs(wants) do n = n + 1 end
+    assert.equal(n, #cases.cases)
+  end)
+end)
+
+-- Where TensorFlow Lite's kernels go ways of their own, results are at most a step away: HARD_SWISH
+-- counts in 16 bits, a resized image in 11 bits of a pixel's place, a mean over other dimensions
+-- than an image's rounds twice.
+describe("integers of an operator without an integer form", function()
+  local q = { type = "i8", shape = { 12 }, scale = { 0.05 }, zero = { 3 } }
+  it("are those nearest to what they stand for", function()
+    local y = outputs_of({ "", "HARD_SWISH", nil, { q }, { q } })[1]:totable()
+    for i, x in ipairs(cases.numbers(q, 1)) do
+      local real = (x - 3) * 0.05
+      local want = real * math.max(0, math.min(6, real + 3)) / 6
+      assert.is_true(math.abs(0.05 * (y[i] - 3) - want) <= 0.0251 or y[i] == 127)
+    end
+  end)
+end)
