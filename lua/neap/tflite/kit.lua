@@ -274,6 +274,26 @@ function T.bounds(n, t)
     math.tointeger(math.min(range[2], a.most and place(a.most) or range[2]))
 end
 
+-- ---- inputs that say how ------------------------------------------------------------------------
+
+--- The integers of input i, which must be known when the net is built: sizes, axes, positions.
+function T.list(n, i)
+  local list = n:list(i) or n:fail("input %d is missing", i)
+  for _, x in ipairs(list) do
+    if math.type(x) ~= "integer" then
+      n:fail("input %d has %s, expected integers", i, tostring(x))
+    end
+  end
+  return list
+end
+
+--- The same of one.
+function T.integer(n, i)
+  local list = T.list(n, i)
+  if #list ~= 1 then n:fail("input %d has %d elements, expected 1", i, #list) end
+  return list[1]
+end
+
 -- ---- by ONNX's builders -------------------------------------------------------------------------
 
 local kinds = { integer = "int", float = "float" }

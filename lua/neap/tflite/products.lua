@@ -129,7 +129,7 @@ local function transposed_pads(n, x, w, size)
 end
 
 local function transpose_conv(n)
-  local x, size = T.first(n, 3), n:list(1)
+  local x, size = T.first(n, 3), T.list(n, 1)
   check_rank(n, x, 4)
   if #size ~= 4 then n:fail("a shape of %d dimensions", #size) end
   -- Weights (O, H, W, I) become (I, O, H, W).

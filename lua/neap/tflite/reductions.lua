@@ -13,7 +13,7 @@ local F = kit.F
 -- @return result, whether it is channels first
 local function reduced(n, f, prepare)
   local rank, first, keep = #n.inputs[1].x.shape, T.is_first(n, 1), n:flag "keep_dims"
-  local axes, drops, all_pixels = n:axes(n:list(2), rank), {}, true
+  local axes, drops, all_pixels = n:axes(T.list(n, 2), rank), {}, true
   for _, d in ipairs(axes) do drops[d] = true end
   for d = 2, rank - 1 do all_pixels = all_pixels and drops[d] end
   -- Pixels that stay behind channels that stay are in another order than the file's.
@@ -79,19 +79,19 @@ end
 
 local function position(name)
   return function(n)
-    local y = T.onnx(n, name, { T.plain(n, 1) }, { axis = n:scalar(2), keepdims = 0 })
+    local y = T.onnx(n, name, { T.plain(n, 1) }, { axis = T.integer(n, 2), keepdims = 0 })
     return kit.cast(y, n.row.makes[1].dtype or "i32")
   end
 end
 
 local function top_k(n)
-  local k = core.tensor({ n:scalar(2) }, "i64")
+  local k = core.tensor({ T.integer(n, 2) }, "i64")
   local values, at = T.onnx(n, "TopK", { T.plain(n, 1), k }, { axis = -1 }, 2)
   return values, kit.cast(at, n.row.makes[2] and n.row.makes[2].dtype or "i32")
 end
 
 local function cumsum(n)
-  local axis = core.tensor(n:scalar(2), "i64")
+  local axis = core.tensor(T.integer(n, 2), "i64")
   return T.onnx(n, "CumSum", { T.plain(n, 1), axis }, { exclusive = n:flag "exclusive" and 1 or 0,
     reverse = n:flag "reverse" and 1 or 0 })
 end

@@ -42,7 +42,7 @@ end
 
 local function reshape(n)
   local x = T.plain(n, 1)
-  local list = n.inputs[2] and n:list(2) or n:ints "new_shape"
+  local list = n.inputs[2] and T.list(n, 2) or n:ints "new_shape"
   if not list then n:fail "there is no shape" end
   return kit.reshape(x, shape_for(n, x, list))
 end
@@ -62,12 +62,12 @@ end
 local function expand_dims(n)
   local x = T.plain(n, 1)
   local shape = kit.copy(x.shape)
-  table.insert(shape, n:axis(n:scalar(2), #shape + 1), 1)
+  table.insert(shape, n:axis(T.integer(n, 2), #shape + 1), 1)
   return kit.reshape(x, shape)
 end
 
 local function transpose(n)
-  local x, list = n.inputs[1], n:list(2)
+  local x, list = n.inputs[1], T.list(n, 2)
   local rank = #x.x.shape
   local order = n:axes(list, rank)
   if #order ~= rank then n:fail("%d axes, x has %d dimensions", #order, rank) end
@@ -80,18 +80,18 @@ end
 local function shape_of(n) return core.tensor(T.shape(n, 1), n.row.makes[1].dtype or "i32") end
 
 local function broadcast_to(n)
-  local x, list = T.plain(n, 1), n:list(2)
+  local x, list = T.plain(n, 1), T.list(n, 2)
   n:check_room(list)
   return kit.expand(x, list)
 end
 
 local function fill(n)
-  local list = n:list(1)
+  local list = T.list(n, 1)
   n:check_room(list)
   return kit.expand(kit.reshape(n:x(2), kit.fill(#list, 1)), list)
 end
 
-local function tile(n) return T.onnx(n, "Tile", { T.plain(n, 1), i64(n:list(2)) }) end
+local function tile(n) return T.onnx(n, "Tile", { T.plain(n, 1), i64(T.list(n, 2)) }) end
 
 -- ---- parts --------------------------------------------------------------------------------------
 
@@ -149,14 +149,14 @@ local function size_of(n, i, axis)
 end
 
 local function split(n)
-  local axis, count = n:scalar(1), #n.row.outputs
+  local axis, count = T.integer(n, 1), #n.row.outputs
   local size = size_of(n, 2, axis)
   if size % count ~= 0 then n:fail("%d in %d parts", size, count) end
   return cut(n, 2, axis, kit.fill(count, size // count))
 end
 
 local function split_v(n)
-  local sizes, axis, open = n:list(2), n:scalar(3), nil
+  local sizes, axis, open = T.list(n, 2), T.integer(n, 3), nil
   local rest = size_of(n, 1, axis)
   for k, size in ipairs(sizes) do
     if size < 0 then open = k else rest = rest - size end
@@ -191,7 +191,7 @@ end
 local FAR = 1 << 40
 
 local function slice(n)
-  local starts, sizes, ends = n:list(2), n:list(3), {}
+  local starts, sizes, ends = T.list(n, 2), T.list(n, 3), {}
   for d, size in ipairs(sizes) do ends[d] = size < 0 and FAR or (starts[d] or 0) + size end
   local y, first = sliced(n, 1, starts, ends, kit.fill(#starts, 1))
   return T.as(n, y, first)
@@ -199,7 +199,7 @@ end
 
 --- One range a place of the masks: {start, stop, step, what becomes of it}.
 local function ranges(n, rank)
-  local begins, ends, steps = n:list(2), n:list(3), n:list(4)
+  local begins, ends, steps = T.list(n, 2), T.list(n, 3), T.list(n, 4)
   local function bit(name, i) return n:int(name, 0) >> (i - 1) & 1 == 1 end
   local list, n_new, has_ellipsis = {}, 0, false
   for i = 1, #begins do
@@ -260,7 +260,7 @@ end
 
 --- Pads (rank, 2) of the file as Neap has them, in the layout.
 local function padded(n, attrs)
-  local list, rank, first = n:list(2), #n.inputs[1].x.shape, T.is_first(n, 1)
+  local list, rank, first = T.list(n, 2), #n.inputs[1].x.shape, T.is_first(n, 1)
   if #list ~= 2 * rank then n:fail("%d pads for %d dimensions", #list, rank) end
   local pads = {}
   for d = 1, rank do
@@ -286,7 +286,7 @@ end
 local function mirror_pad(n)
   if n:int("mode", 0) == 0 then return padded(n, { mode = "reflect" }) end
   -- With its edge: what is mirrored is put before and behind by hand.
-  local x, list = T.plain(n, 1), n:list(2)
+  local x, list = T.plain(n, 1), T.list(n, 2)
   for d = 1, #x.shape do
     local before, behind, size = list[2 * d - 1] or 0, list[2 * d] or 0, x.shape[d]
     if math.max(before, behind) > size then n:fail("pads of %d, x has %d", before, size) end
@@ -318,7 +318,7 @@ end
 
 --- x (N, spatial.., rest..) in blocks: each block's places become batches, its own the outer ones.
 local function space_to_batch(n)
-  local x, block, pads = T.plain(n, 1), n:list(2), n:list(3)
+  local x, block, pads = T.plain(n, 1), T.list(n, 2), T.list(n, 3)
   local k, shape, t = #block, { 1 }, T.quantised(n.row.makes[1])
   local all = kit.fill(2 * #x.shape, 0)
   for d = 1, k do
@@ -344,7 +344,7 @@ local function space_to_batch(n)
 end
 
 local function batch_to_space(n)
-  local x, block, crops = T.plain(n, 1), n:list(2), n:list(3)
+  local x, block, crops = T.plain(n, 1), T.list(n, 2), T.list(n, 3)
   local k, all = #block, kit.product(block)
   if all < 1 or x.shape[1] % all ~= 0 then n:fail("%d batches in blocks of %d", x.shape[1], all) end
   local batch = x.shape[1] // all
@@ -372,7 +372,7 @@ end
 
 --- The sizes (height, width) of input 2, of images with the channels first.
 local function resized(n, x, attrs)
-  local sizes = n:list(2)
+  local sizes = T.list(n, 2)
   if #x.shape ~= 4 or #sizes ~= 2 then n:fail("sizes of %d dimensions of images", #sizes) end
   for _, size in ipairs(sizes) do
     if size < 1 then n:fail("a size of %d", size) end
@@ -425,21 +425,21 @@ local function delegate(name, count, attrs_of)
 end
 
 local function scatter_nd(n)
-  local at, values, shape = n:x(1), n:x(2), n:list(3)
+  local at, values, shape = n:x(1), n:x(2), T.list(n, 3)
   n:check_room(shape)
   local zeros = kit.full(shape, 0, values.dtype)
   return T.onnx(n, "ScatterND", { zeros, at, values }, { reduction = "add" })
 end
 
 local function one_hot(n)
-  local depth, on, off = n:list(2), n:x(3), n:x(4)
+  local depth, on, off = T.list(n, 2), n:x(3), n:x(4)
   local values = kit.concat({ kit.reshape(off, { 1 }), kit.reshape(on, { 1 }) }, 1)
   return T.onnx(n, "OneHot", { n:x(1), i64(depth), values }, { axis = n:int("axis", -1) })
 end
 
 local function reverse(n)
   local x = T.plain(n, 1)
-  return F.Flip(x, { axes = n:axes(n:list(2), #x.shape) })
+  return F.Flip(x, { axes = n:axes(T.list(n, 2), #x.shape) })
 end
 
 local function embedding_lookup(n)
