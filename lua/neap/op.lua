@@ -124,6 +124,19 @@ local function add_to(net, record, inputs, attrs, n_out)
   return net:op(record.name, inputs, n_out, attrs)
 end
 
+-- What a kernel takes at once where no net is planned.
+local most_at_once = 64
+
+--- A list of tensors that is longer than that, joined part by part.
+local function joined(inputs, attrs)
+  local parts = {}
+  for i = 1, #inputs, most_at_once do
+    local last = math.min(i + most_at_once - 1, #inputs)
+    parts[#parts + 1] = core.eager("Concat", table.move(inputs, i, last, 1, {}), attrs)
+  end
+  return #parts > most_at_once and joined(parts, attrs) or parts
+end
+
 --- Runs op `name` on operands, or adds it to the net that they belong to. Numbers and booleans
 -- become scalars of the dtype of the operands beside them, tensors beside blobs constants.
 -- @param inputs table tensors, blobs, numbers; false where absent
@@ -135,6 +148,7 @@ function op.apply(name, inputs, attrs, n_out)
   if net then return attempt(net, add_to, net, record, inputs, attrs, n_out) end
   take_operands(record, nil, inputs)
   if record.made_of then return table.unpack(op.composed(record, inputs, attrs)) end
+  if name == "Concat" and #inputs > most_at_once then inputs = joined(inputs, attrs) end
   return core.eager(name, inputs, attrs, n_out)
 end
 

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { N_CACHE = 64, MOST_IN = 64, MOST_OUT = 16 };
+enum { N_CACHE = 64, MOST_IN = 64, MOST_OUT = 64 };
 
 typedef struct entry {
   const neap_op *op; /* NULL: unused */

@@ -145,6 +145,9 @@ describe("characters that a vocabulary lacks", function()
     raises("999 at position 2", function() set.decode { 1, 999 } end)
     raises("-1 at position 1", function() set.decode { -1 } end)
     assert.are.equal("he", set.decode(neap.tensor(set.encode "he", "i64")))
+    assert.are.equal("he", set:decode(set:encode "he"))
+    assert.are.equal("he", (set:split { 0.5 }):decode(set.encode "he"))
+    raises("decode takes one value, got 2", function() set.decode({ 1 }, { 2 }) end)
     raises('the character "w" at position 7', data.text, {
       path = path, length = 5, vocabulary = { "h", "e", "l", "o", " ", "]", "%", "^" },
     })

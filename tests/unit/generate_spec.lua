@@ -1,5 +1,6 @@
 --- Text token by token: what is read piece by piece is what is read at once.
 local neap = require "neap"
+local raises = require("support").raises
 local nn = neap.nn
 
 local function small_gpt(o)
@@ -536,5 +537,26 @@ describe("weights from elsewhere", function()
     local m = neap.zoo.resnet18 { weights = file }
     assert.are.equal(3, m:param("block4.residual1.shortcut.norm1.running_var").data:max():item())
     assert.are.equal(#"fc.bias", m:param("linear1.bias").data:max():item())
+  end)
+end)
+
+describe("beams", function()
+  it("goes on with other texts and tokens than it was, their keys and values with them", function()
+    local model = neap.zoo.gpt { layers = 2, width = 16, heads = 2, length = 12, vocabulary = 9 }
+    local g <close> = neap.generator { model, batch = 3, seed = 1 }
+    raises("no token of this text has been drawn", g.choose, g, { 1, 2, 3 }, { 0, 0, 0 })
+    g:read { { 1, 2, 3 }, { 4, 5 }, { 6, 7, 8 } }
+    g:next()
+    g:choose({ 2, 2, 1 }, { 3, 8, 4 })
+    g:next()
+    local got = g:scores()
+    for b, text in ipairs { { 4, 5, 3 }, { 4, 5, 8 }, { 1, 2, 3, 4 } } do
+      local whole = model(neap.tensor({ text }, "i64"))[{ 1, -1 }]
+      local off = (got[b] - whole):abs():max():item()
+      assert.is_true(off < 1e-4, ("text %d: %g"):format(b, off))
+    end
+    raises("a text for each of 3 texts, got 2", g.choose, g, { 1, 2 }, { 0, 0, 0 })
+    raises("a text of text 2 is 4, expected 1 to 3", g.choose, g, { 1, 4, 1 }, { 0, 0, 0 })
+    raises("a token of text 1 is -1", g.choose, g, { 1, 1, 1 }, { -1, 0, 0 })
   end)
 end)

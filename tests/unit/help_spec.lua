@@ -38,9 +38,11 @@ local trained = digits .. [[
     memory = { store = false } }
 ]]
 local scenes = {
-  ["local even = set:weighted"] = [[
-    set = neap.data.tensors { x = neap.rand(4, 3), batch = 2 }
-    weights_of_rare_and_common_rows = { 4, 1, 1, 1 }]],
+  ["local even = set:weighted"] = [[set = neap.data.tensors { x = neap.rand(20, 3), batch = 2,
+    y = neap.arange(20):gt(9):to "i64" }]],
+  ["for _, fold in ipairs(set"] = [[set = neap.data.tensors { x = neap.rand(20, 3), batch = 2,
+    y = neap.arange(20):gt(9):to "i64" }]],
+  ["local scaled = set"] = "set = neap.data.tensors { x = neap.rand(20, 3), batch = 2 }",
   ["local train, valid = set"] = [[set = neap.data.tensors { x = neap.rand(20, 3), batch = 2,
     y = neap.arange(20):gt(9):to "i64" }]],
   ["for batch in set"] = "set = neap.data.tensors { x = neap.rand(4, 3), batch = 2 }",

@@ -156,3 +156,63 @@ describe("a data set", function()
     raises("weight 1 expects a finite number", set.weighted, set, neap.full { n, value = -1 })
   end)
 end)
+
+describe("a data set", function()
+  local labels = neap.tensor({ 0, 0, 0, 0, 0, 0, 1, 1, 1, 0 }, "i64")
+  local ten = neap.arange(0, 10):reshape(10, 1)
+  local function set() return data.tensors { x = ten, y = labels } end
+
+  local function sorted_rows(d)
+    local list = {}
+    for batch in d:epoch(1) do
+      for _, v in ipairs(batch.x:reshape(-1):totable()) do list[#list + 1] = v end
+    end
+    table.sort(list)
+    return list
+  end
+
+  it("has folds: each row is judged once, and trained on in all others", function()
+    local folds, all = set():folds(3, { stratify = "y" }), {}
+    assert.are.equal(3, #folds)
+    for _, fold in ipairs(folds) do
+      local train, valid = sorted_rows(fold[1]), sorted_rows(fold[2])
+      assert.are.equal(10, #train + #valid)
+      for _, v in ipairs(valid) do all[#all + 1] = v end
+      local both = table.move(train, 1, #train, #valid + 1, valid)
+      table.sort(both)
+      assert.are.same({ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }, both)
+      local n_rare = 0
+      for _, v in ipairs(sorted_rows(fold[2])) do
+        if v >= 6 and v <= 8 then n_rare = n_rare + 1 end
+      end
+      assert.are.equal(1, n_rare)
+    end
+    table.sort(all)
+    assert.are.same({ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 }, all)
+    raises("2 to the 10 rows", set().folds, set(), 1)
+    raises("did you mean", set().folds, set(), 2, { stratify = "yy" })
+  end)
+
+  it("draws every label as often, by a field's name", function()
+    local n, n_rare = 0, 0
+    local even = set():weighted("y", 4000)
+    for batch in even:epoch(1) do n, n_rare = n + 1, n_rare + batch.y:sum():item() end
+    assert.are.equal(4000, n)
+    assert.is_true(math.abs(n_rare / n - 0.5) < 0.04, tostring(n_rare / n))
+    raises("there is no field", set().weighted, set(), "label")
+  end)
+
+  it("takes other settings over the same rows, and keeps what is not said", function()
+    local d = data.tensors { x = ten, batch = 2, seed = 7, shuffle = true }
+    local other = d:with { batch = 5, transform = { data.normalise { mean = 1, std = 2 } } }
+    assert.are.equal(2, #other)
+    assert.are.equal(5, #d)
+    assert.are.equal(7, other.seed)
+    assert.is_true(other.shuffle)
+    assert.are.same({ -0.5, 0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4 }, sorted_rows(other))
+    assert.are.same(sorted_rows(d), sorted_rows(other:with { transform = {} }))
+    assert.is_false(d:with({ shuffle = false }).shuffle)
+    raises("batch", d.with, d, { batch = 0 })
+    raises("unknown field", d.with, d, { batches = 2 })
+  end)
+end)

@@ -339,6 +339,21 @@ local calls = {
       batch = 40 }
     return tostring(set:split({ 0.5 }, o):epoch(1)().x)
   end,
+  ["data:folds"] = function(o)
+    local folds = neap.data.tensors({ x = neap.arange(0, 12):reshape(12, 1),
+      y = neap.arange(0, 12):gt(3):to "i64" }):folds(3, o)
+    local text = {}
+    for batch in folds[1][2]:epoch(1) do text[#text + 1] = tostring(batch.x:item()) end
+    return table.concat(text, " ")
+  end,
+  ["data:with"] = function(o)
+    local d = neap.data.tensors({ x = neap.arange(0, 12):reshape(12, 1), batch = 5 }):with(o)
+    local text = { tostring(d), tostring(d.threads), tostring(d.map) }
+    for batch in d:with({ shuffle = true, batch = 1 }):epoch(1) do
+      text[#text + 1] = tostring(batch.x:sum():item())
+    end
+    return table.concat(text, " ")
+  end,
   ["data:moments"] = function(o)
     local x = neap.tensor { { 1, 2 }, { 3, 6 } }
     local set = data.tensors { x = x, image = x * 2 }
@@ -493,6 +508,9 @@ local other = {
   ["neap.data.random_resized_crop.area"] = { 0.5, 0.6 },
   ["neap.data.random_resized_crop.ratio"] = { 1, 1.1 }, ["neap.data.normalise.mean"] = 3,
   ["data:split.stratify"] = "y", ["data:split.seed"] = 9,
+  ["data:folds.stratify"] = "y", ["data:folds.seed"] = 9, ["data:with.seed"] = 9,
+  ["data:with.shuffle"] = true, ["data:with.last"] = "drop", ["data:with.batch"] = 3,
+  ["data:with.transform"] = { neap.data.normalise { mean = 1, std = 2 } },
   ["neap.data.csv.y"] = 1, ["neap.data.csv.x"] = { 1 }, ["neap.data.csv.header"] = true,
   ["neap.data.csv.separator"] = ";", ["neap.data.csv.dtype"] = "f32",
   ["neap.data.csv.path"] = written("other.csv", "1;2\n3;4\n"),

@@ -293,6 +293,18 @@ describe("operators and ops", function()
     end
   end)
 
+  it("joins and cuts long lists of tensors", function()
+    local rows = {}
+    for i = 1, 5000 do rows[i] = neap.tensor { i, -i } end
+    local all = neap.stack(rows)
+    assert.are.same({ 5000, 2 }, all.shape)
+    assert.are.same({ 4097, -4097 }, list(all[4097]))
+    assert.are.same({ 2, 130 }, neap.concat(table.move(rows, 1, 130, 1, {}), { axis = 1 })
+      :reshape(130, 2):transpose().shape)
+    local parts = table.pack(all:split { axis = 1, outputs = 50 })
+    assert.are.same({ 4901, -4901 }, list(parts[50][1]))
+  end)
+
   it("counts axes from 1 and refuses 0", function()
     local x = neap.ones(2, 3)
     local err = raises("from 1", neap.softmax, x, { axis = 0 })

@@ -1,5 +1,5 @@
---- Parts of a data set, and draws from it: d:split, d:weighted, d:plain. All give sets of the same
--- kind, over rows of the one that they came of; and d:moments, which measures one.
+--- Parts of a data set, and draws from it: d:split, d:folds, d:weighted, d:plain, d:with. All give
+-- sets of the same kind, over rows of the one that they came of; and d:moments, which measures one.
 -- @module neap.data.parts
 local core = require "neap.core"
 local options = require "neap.inner.options"
@@ -19,25 +19,24 @@ local function with_rows(self, rows, sums, n)
 end
 
 --- The values of a field of one number a row, by the set's row numbers from 0.
-local function values_of(self, name)
+local function values_of(self, name, who)
   local f = self.fields[name]
   if f == nil then
     local near = options.nearest(tostring(name), self.names)
-    fail(("data:split: there is no field \"%s\"%s"):format(tostring(name),
+    fail(("%s: there is no field \"%s\"%s"):format(who, tostring(name),
       near and (", did you mean \"%s\"?"):format(near) or ""))
   end
   local source = f.flat or f.source
   if f.window or self.get or source == nil or source:dim() ~= 1 then
-    fail(("data:split: stratify expects a field of one number a row, and %s is of another \z
-      kind"):format(name))
+    fail(("%s expects a field of one number a row, and %s is of another kind"):format(who, name))
   end
   return source:totable()
 end
 
 --- The rows in groups of one label, or all as one.
-local function groups_of(self, name)
+local function groups_of(self, name, who)
   if name == nil then return { self.rows } end
-  local values, groups, labels = values_of(self, name), {}, {}
+  local values, groups, labels = values_of(self, name, who), {}, {}
   for _, row in ipairs(self.rows) do
     local label = values[row + 1]
     if groups[label] == nil then
@@ -77,6 +76,17 @@ local function dealt(rows, shares)
   return parts
 end
 
+--- The rows in an order of a seed, label by label where a field of them is named; and how many
+-- labels there are. What is over is a part too.
+local function shuffled(self, name, seed, who)
+  -- Labels in an order of the seed, so that none has every remainder.
+  local groups, rows = groups_of(self, name, who), {}
+  for _, i in ipairs(drawn_order(set.range(#groups), seed, 0)) do
+    table.move(drawn_order(groups[i + 1], seed, i), 1, #groups[i + 1], #rows + 1, rows)
+  end
+  return rows, #groups
+end
+
 local split_options = record.declare("data:split", { call = "({ 0.8, 0.2 }, {})",
   doc = [[d:split({ 0.8, 0.2 }, { .. }) -> as many sets as there are shares, whose rows are drawn by
     a seed: no row is in two of them.]],
@@ -99,12 +109,8 @@ function Data:split(shares, given)
   if sum == 0 or sum > 1 + 1e-9 then
     fail("data:split expects shares that add up to 1 at most, e.g. { 0.8, 0.2 }")
   end
-  -- Labels in an order of the seed, so that none has every remainder; what is over is a part too.
-  local seed, rows, all, whole = o.seed or self.seed, {}, {}, 1
-  local groups = groups_of(self, o.stratify)
-  for _, i in ipairs(drawn_order(set.range(#groups), seed, 0)) do
-    table.move(drawn_order(groups[i + 1], seed, i), 1, #groups[i + 1], #rows + 1, rows)
-  end
+  local seed, all, whole = o.seed or self.seed, {}, 1
+  local rows, n_group = shuffled(self, o.stratify, seed, "data:split: stratify")
   if sum > 1 - 1e-9 then whole = sum end
   for i, share in ipairs(shares) do all[i] = share / whole end
   if whole ~= sum then all[#all + 1] = 1 - sum end
@@ -114,15 +120,83 @@ function Data:split(shares, given)
       fail(("data:split: part %d would be empty: a share of %g of %d rows; give it a larger \z
         share, or the set more rows"):format(i, share, #rows))
     end
-    parts[i] = with_rows(self, drawn_order(parts[i], seed, #groups))
+    parts[i] = with_rows(self, drawn_order(parts[i], seed, n_group))
   end
   return table.unpack(parts, 1, #shares)
 end
 
+local fold_options = record.declare("data:folds", { call = "(5, {})",
+  doc = [[d:folds(k, { .. }) -> list of k pairs { train, valid }: each row is in the valid set of
+    one of them, and in the train sets of the others. For cross-validation.]],
+  { "stratify", "name", unset = "none",
+    doc = "a field of labels, each of which has its share in every part" },
+  { "seed", "integer", unset = "the set's", doc = "what the rows are drawn by" },
+  example = "set:folds(2, { seed = 3 })" })
+
+--- d:folds(k, { .. }) -> list of { train, valid }: see the record.
+-- @usage for _, fold in ipairs(set:folds(5, { stratify = "y" })) do print(fold[1], fold[2]) end
+function Data:folds(k, given)
+  local o = fold_options:read(given)
+  if math.type(k) ~= "integer" or k < 2 or k > #self.rows then
+    fail(("data:folds expects a number of parts, 2 to the %d rows, got %s"):format(#self.rows,
+      options.shown(k)))
+  end
+  local shares, seed, folds = {}, o.seed or self.seed, {}
+  for i = 1, k do shares[i] = 1 / k end
+  local rows, n_group = shuffled(self, o.stratify, seed, "data:folds: stratify")
+  local parts = dealt(rows, shares)
+  for i = 1, k do
+    local rest = {}
+    for j = 1, k do
+      if j ~= i then table.move(parts[j], 1, #parts[j], #rest + 1, rest) end
+    end
+    folds[i] = { with_rows(self, drawn_order(rest, seed, n_group)),
+      with_rows(self, drawn_order(parts[i], seed, n_group)) }
+  end
+  return folds
+end
+
+local with_spec = { call = "({})", doc = "The same rows as a set of other settings.",
+  example = "set:with { batch = 64, shuffle = true }" }
+for i, field in ipairs(set.settings()) do with_spec[i] = field end
+local with_options = record.declare("data:with", with_spec)
+
+--- d:with { batch =, shuffle =, transform =, .. } -> the same rows with other settings: see the
+-- record.
+-- @usage local scaled = set:with { transform = { neap.data.normalise(set:moments()) } }
+function Data:with(given)
+  local o = with_options:read(given)
+  if self.threads == nil and (o.transform or o.threads) then
+    fail("data:with: transforms and threads are for rows of one shape, which this set's are not")
+  end
+  local out = with_rows(self, self.rows, self.sums, self.n_drawn)
+  for _, name in ipairs { "batch", "shuffle", "seed", "last", "map", "threads" } do
+    if given[name] ~= nil then out[name] = o[name] end
+  end
+  if out.count then out.n_batch = out:count() end
+  if given.transform ~= nil then
+    out.transform, out.of, out.row_shape, out.n_mixed = nil, nil, nil, nil
+    set.transformed(out, o.transform)
+  end
+  return out
+end
+
+--- Weights by which each label of a field is drawn as often as the others.
+local function evened(self, name)
+  local at, weights = {}, {}
+  for i, row in ipairs(self.rows) do at[row] = i end
+  for _, group in ipairs(groups_of(self, name, "data:weighted")) do
+    for _, row in ipairs(group) do weights[at[row]] = 1 / #group end
+  end
+  return weights
+end
+
 --- d:weighted(weights [, n]) -> a set whose epochs draw n rows, as many as there are where n is not
--- given, again and again from the same ones: each by its weight, a number of a list or a tensor.
--- @usage local even = set:weighted(weights_of_rare_and_common_rows)
+-- given, again and again from the same ones: each by its weight, a number of a list or a tensor; or
+-- by the name of a field of labels, all of which are drawn as often.
+-- @usage local even = set:weighted "y"
 function Data:weighted(weights, n)
+  if type(weights) == "string" then weights = evened(self, weights) end
   if type(weights) == "userdata" then weights = weights:reshape(-1):totable() end
   if type(weights) ~= "table" or #weights ~= #self.rows then
     fail(("data:weighted expects a weight for each of %d rows, got %s"):format(#self.rows,

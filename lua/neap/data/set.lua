@@ -195,6 +195,21 @@ local function transformed(self, given)
   if transforms.is_mixing(list) then self.n_mixed = count_classes(self, "y") end
 end
 
+set.transformed = transformed
+
+--- The options that make the same rows another set.
+function set.settings()
+  local list = table.move(common, 1, #common, 1, {})
+  for i, field in ipairs(list) do
+    local other = {}
+    for key, value in pairs(field) do other[key] = value end
+    other[3] = nil -- no default: what is not given stays
+    other.unset = "as it is"
+    list[i] = other
+  end
+  return table.move(of_rows, 1, #of_rows, #list + 1, list)
+end
+
 --- The set's fields as a batch reader takes them.
 local function reader_fields(self)
   local list = {}

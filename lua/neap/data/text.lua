@@ -53,6 +53,20 @@ local function decode(who, list, char_of, least, most)
   return table.concat(out)
 end
 
+--- Gives a set functions encode and decode, which go with a point or with a colon: tokenizers are
+-- called in the one way, sets in the other.
+local function give(self, functions)
+  for name, f in pairs(functions) do
+    self[name] = function(first, ...)
+      local is_method = getmetatable(first) == set.Data
+      local n = select("#", ...) - (is_method and 1 or 0)
+      if n > 0 then fail(("%s takes one value, got %d"):format(name, n + 1)) end
+      if is_method then return f((...)) end
+      return f(first)
+    end
+  end
+end
+
 --- A text as a tensor of numbers (core.encode_bytes); unknown characters as in `encode`.
 local function encode_text(who, text, number, unknown)
   local of_byte, strange = {}, {}
@@ -120,11 +134,13 @@ function text.text(given)
       y = { source = ids, dtype = "i64", window = o.length, offset = 1 },
     },
     rows, { n_class = #chars, chars = chars })
-  function self.encode(s) return encode("text.encode", s, number, o.unknown) end
-  function self.decode(list)
-    return decode("text.decode", list,
-      function(id) return math.type(id) == "integer" and chars[id + 1] or nil end, 0, #chars - 1)
-  end
+  give(self, {
+    encode = function(s) return encode("text.encode", s, number, o.unknown) end,
+    decode = function(list)
+      return decode("text.decode", list,
+        function(id) return math.type(id) == "integer" and chars[id + 1] or nil end, 0, #chars - 1)
+    end,
+  })
   return self
 end
 
@@ -183,11 +199,13 @@ function text.chars(given)
   local self = set.new(o,
     { x = { source = x, dtype = "i64" }, y = { source = y, dtype = "i64", shift = -1 } }, rows,
     { chars = chars, n_class = #chars + 1, ignore_index = -1, length = length })
-  function self.encode(s) return encode("chars.encode", s, number, o.unknown) end
-  function self.decode(list) -- start and end are no characters
-    return decode("chars.decode", list, function(id) return id == 0 and "" or chars[id] end, 0,
-      #chars)
-  end
+  give(self, {
+    encode = function(s) return encode("chars.encode", s, number, o.unknown) end,
+    decode = function(list) -- start and end are no characters
+      return decode("chars.decode", list, function(id) return id == 0 and "" or chars[id] end, 0,
+        #chars)
+    end,
+  })
   return self
 end
 

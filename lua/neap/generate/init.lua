@@ -37,8 +37,8 @@ local most_programs = 8
 local generator_options = record.declare("neap.generator", {
   doc = [[What generates text by a model of causal attention: it reads a prompt, and draws token
     after token. It takes memory options (help "options"), too. g:generate { .. } does both;
-    g:read(prompt), g:next { .. } and g:scores() are its parts, g:plan() says what a step holds,
-    g:reset() begins anew.]],
+    g:read(prompt), g:next { .. } and g:scores() are its parts, g:choose(texts, tokens) goes on with
+    other texts than it was (beams), g:plan() says what a step holds, g:reset() begins anew.]],
   positions = { "model" },
   { "model", "module", required = true, says = "a model",
     doc = "from tokens (B,T), i64, to scores (B,T,V)" },
@@ -104,7 +104,7 @@ end
 
 --- The net that reads one token of each text and draws the next one.
 local function step_net(self, o)
-  return build.reading_net(self.model, "step", self.length, function(net, read)
+  return build.reading_net(self.model, "step", self.length, function(net, read, caches)
     local position = declare_position(self, net)
     local token = net:declare("@token", "state", { self.batch, 1 }, "i64",
       { op = "Constant", value = 0 }, false)
@@ -112,6 +112,8 @@ local function step_net(self, o)
     net:op("Copy", { sample.add(net, scores, o) }, { token.name }, {})
     net:op("Add", { position, net:const(1, "i64") }, { position.name }, {})
     net:outputs { scores }
+    -- What a text has of its own: caches of its rows, and how many have been read.
+    self.caches = { position.name, table.unpack(caches) }
   end)
 end
 
@@ -348,6 +350,50 @@ function Generator:scores()
     fail "g:scores: no token of this text has been drawn; g:next { .. } draws the first one"
   end
   return self.ws:fetch "@scores"
+end
+
+--- A list of one whole number for each text; a number alone where there is one text.
+local function one_each(self, what, list, least, most)
+  if self.batch == 1 and math.type(list) == "integer" then list = { list } end
+  if op.is_tensor(list) then list = list:reshape(-1):totable() end
+  if type(list) ~= "table" or #list ~= self.batch then
+    fail(("g:choose expects %s for each of %d texts, got %s"):format(what, self.batch,
+      type(list) == "table" and #list or "a " .. type(list)))
+  end
+  for b, x in ipairs(list) do
+    if math.type(x) ~= "integer" or x < least or most and x > most then
+      fail(("g:choose: %s of text %d is %s, expected %s"):format(what, b, tostring(x),
+        most and ("%d to %d"):format(least, most) or "a token, from 0"))
+    end
+  end
+  return list
+end
+
+--- g:choose(texts, tokens) -> g: text b goes on as what text number texts[b], from 1, has been so
+-- far, with tokens[b] next, in the place of what was drawn. Keys and values go with their texts. It
+-- is what a beam search does after each step, by g:scores().
+-- @usage local g = neap.generator { neap.zoo.gpt { layers = 1, width = 32, heads = 2 }, batch = 2 }
+-- g:read { 1, 2 }
+-- g:next()
+-- print(g:choose({ 1, 1 }, { 5, 6 }):next()[2])
+function Generator:choose(texts, tokens)
+  follow_model(self)
+  if not self.has_scores then
+    fail "g:choose: no token of this text has been drawn; g:next { .. } draws the first one"
+  end
+  texts = one_each(self, "a text", texts, 1, self.batch)
+  tokens = one_each(self, "a token", tokens, 0)
+  local from, next_tokens, same = {}, {}, true
+  for b, text in ipairs(texts) do
+    from[b], next_tokens[b], same = text - 1, { tokens[b] }, same and text == b
+  end
+  self.ws:feed("@token", core.tensor(next_tokens, "i64"))
+  if same then return self end
+  local index = core.tensor(from, "i64")
+  for _, name in ipairs(self.caches) do
+    self.ws:feed(name, op.apply("Gather", { self.ws:fetch(name), index }, { axis = 1 }))
+  end
+  return self
 end
 
 --- g:plan() -> the plan of a step that draws from all tokens: what it holds, before anything is

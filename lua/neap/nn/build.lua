@@ -560,14 +560,17 @@ function build.plain_net(m, name, f)
 end
 
 --- The same of a model that reads a text piece by piece (neap.nn.reading): run(position, ids) is
--- what it gives for ids (B,T), read behind `position` (B) rows.
+-- what it gives for ids (B,T), read behind `position` (B) rows. f(net, run, caches): names of the
+-- caches are in that list when run has been called.
 -- @param length integer rows that caches hold
 function build.reading_net(m, name, length, f)
   return build.plain_net(m, name, function(net)
+    local caches = {}
     f(net, function(position, ids)
-      context.building().reading = { position = position, length = length, n_named = {} }
+      context.building().reading = { position = position, length = length, n_named = {},
+        caches = caches }
       return (m(ids))
-    end)
+    end, caches)
   end)
 end
 
@@ -676,16 +679,18 @@ end
 --- Runs `m` on tensors in the root's workspace. Kept in `self`, the root of m.
 function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m, nil, ...) end
 
---- Adds `m` to the net of a transform (neap.transform), where it is a guest: its parameters stay its
--- own, and are read anew in each run. What it learns of widths it keeps; statistics it does not.
-function Module.run_as_guest(root, m, ...)
+--- Adds `m` to the net of a transform (neap.transform), where it is a guest: its parameters stay
+-- its own, and are read anew in each run. What it learns of widths it keeps; statistics it does
+-- not.
+function Module._run_as_guest(root, m, ...)
   local net, capture, args = nil, nil, table.pack(...)
   for i = 1, args.n do
     if is_blob(args[i]) then net, capture = net_module.capturing(args[i].net) end
   end
   if not net then
-    fail(("nn.%s got a blob of a net that is no model's: it takes part in another model's forward, \z
-      in a loss, and in neap.grad and its like on tensors; m:net is a net of it"):format(m._class))
+    fail(("nn.%s got a blob of a net that is no model's: it takes part in another model's \z
+      forward, in a loss, and in neap.grad and its like on tensors; m:net is a net of it"):format(
+        m._class))
   end
   local guests = net_module.guests(net)
   local record = guests[root] or {

@@ -535,7 +535,8 @@ local function call(self, ...)
   check_arity(self, ...)
   if building == nil then
     check_given(self, ...)
-    return (has_blob(...) and Module.run_as_guest or Module.run_eager)((tree.home(self)), self, ...)
+    local run = has_blob(...) and Module._run_as_guest or Module.run_eager
+    return run((tree.home(self)), self, ...)
   end
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)

@@ -1,8 +1,9 @@
 --- Reading a text piece by piece: what layers do when a net is built to go on where it stopped.
 --
 -- A build may have a `reading`: { position = blob (B), the rows read so far; length = N, the rows
--- that its caches hold }. Layers that mix the rows of a text then look at what they have kept of
--- the rows before: causal attention at its keys and values, positions at the row's own number.
+-- that its caches hold; caches = their names }. Layers that mix the rows of a text then look at
+-- what they have kept of the rows before: causal attention at its keys and values, positions at the
+-- row's own number.
 -- Everything else works row by row, and needs to know nothing.
 --
 -- INVARIANT: a cache is state of the net, named after its layer, "block1/attn.keys"; each call of a
@@ -54,6 +55,7 @@ function reading.attend(m, q, k, v, heads)
     local blob = net:declare(name, "state", { rows.shape[1], here.length, rows.shape[3] },
       rows.dtype, { op = "Constant", value = 0 }, false)
     naming.keep_to_layer(net, name)
+    table.insert(here.caches, name)
     return blob
   end
   local keys, values = cache("keys", k), cache("values", v)

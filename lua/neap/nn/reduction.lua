@@ -78,8 +78,8 @@ local function have_rows(r, row)
     if number then r.numbers[#r.numbers + 1] = number end
     local fixed = input and not has and not number and scales[row.type] and r.is_param[input]
     if fixed then r.fixed[#r.fixed + 1] = input end
-    local may_be = has or number or fixed or not scales[row.type] and input and is_constant(r, input)
-    if input and not may_be then return false end
+    local stays = not scales[row.type] and input and is_constant(r, input)
+    if input and not (has or number or fixed or stays) then return false end
     some = some or has
   end
   return some

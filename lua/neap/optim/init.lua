@@ -387,7 +387,8 @@ optim.Adafactor = maker("Adafactor", {
       net:op("Copy", { new }, { v }, {})
       return new
     end
-    local shape, rank, square, variance = w.shape, #w.shape, g:square(), nil
+    local shape, rank, square = w.shape, #w.shape, g:square()
+    local variance
     if rank > 1 then
       local rows, columns = table.move(shape, 1, rank, 1, {}), table.move(shape, 1, rank, 1, {})
       rows[rank], columns[rank - 1] = 1, 1

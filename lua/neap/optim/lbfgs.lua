@@ -11,8 +11,8 @@
 -- with R the upper triangle of S Y', D its diagonal, and c = s y / y y of the newest pair.
 --
 -- A step that did not let the loss fall enough (Armijo) goes back: the next point lies between,
--- where a parabola through what is known has its least. INVARIANT: `base` is the last point that was
--- taken, `direction` leads from it to where the parameters are now, `t` says how far.
+-- where a parabola through what is known has its least. INVARIANT: `base` is the last point that
+-- was taken, `direction` leads from it to where the parameters are now, `t` says how far.
 -- @module neap.optim.lbfgs
 local fail = require("neap.core").fail
 
