@@ -270,6 +270,8 @@ local lazy = {
   load_ops = { "neap.ops.define", "load_ops" },
   memonger = { "neap.memonger" },
   quantize = { "neap.quantize", "quantize" },
+  prune = { "neap.prune", "prune" },
+  sparsity = { "neap.prune", "sparsity" },
   export = { "neap.model", "export" },
   import = { "neap.model", "import" },
 }

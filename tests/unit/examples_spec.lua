@@ -66,6 +66,10 @@ describe("example", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
     runs("quantize", "real numbers %d+%.%d+ %% .*\nbytes +%d+%.%d+ %% right, weights 4%d%d%.%d KiB")
   end)
+  it("prune", function()
+    if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
+    runs("prune", "90 %% of weights zero +9%d%.%d+ %% right\n.*share 0%.9\n")
+  end)
   it("vae", function() runs("vae", "reconstruction 0%.%d+ at first, 0%.0%d+ at last") end)
   it("gan", function()
     runs("gan", "generated around %(1%.[2-8]%d, %-?0%.%d+%).*\ngradients: 384 B .* 320 B")

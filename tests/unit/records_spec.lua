@@ -76,7 +76,8 @@ local base = {
   ["optim.inverse"] = { gamma = 0.1 }, ["optim.sigmoid"] = { middle = 5, gamma = -0.5 },
   ["optim.step"] = { every = 2 }, ["optim.Lars"] = { lr = 0.5 },
   ["optim.SGD"] = { lr = 0.5, momentum = 0.5 },
-  ["neap.fit_batch"] = { total = "1GiB" }, ["neap.workspace"] = {},
+  ["neap.fit_batch"] = { total = "1GiB" },
+  ["neap.prune"] = { amount = 0.5 }, ["neap.workspace"] = {},
   ["ws:create_net"] = { name = "load" },
   ["net:Do"] = function()
     return { scope = "s", bindings = { p = "a" }, body = function(d) d:Tanh("p", "q") end }
@@ -201,6 +202,13 @@ end
 -- How functions are called whose table is not all that they take, by record. What they give is a
 -- text that differs where an option does something, or nothing.
 local calls = {
+  ["neap.prune"] = function(o)
+    neap.seed(1)
+    local m = nn.Sequential { nn.Linear { 8, 4, name = "a" }, nn.Linear { 4, 4 }, input = { 8 } }
+    neap.prune(m, o)
+    local a, b = m:state_dict()["a.weight_mask"], m:state_dict()["linear1.weight_mask"]
+    return tostring(a) .. tostring(b)
+  end,
   ["neap.quantize"] = function(o)
     neap.seed(1)
     local set = neap.data.tensors { x = neap.randn(40, 4), batch = 4, shuffle = false }
@@ -530,6 +538,7 @@ local other = {
   ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
   ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
   ["m:net.without"] = "linear1", ["plan:whatif.without"] = "relu1", ["plan:whatif.run"] = false,
+  ["neap.prune.layers"] = { "a" }, ["neap.prune.amount"] = 0.25, ["neap.prune.block"] = { 2, 2 },
   ["neap.quantize.percent"] = 80, ["neap.quantize.batches"] = 1,
   ["neap.quantize.skip"] = { "a" }, ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
   ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},
@@ -587,6 +596,7 @@ local with = {
   ["neap.data.chars.vocabulary"] = { unknown = 0 },
   ["neap.workspace.forward"] = { parent = neap.workspace {} },
   ["m:net.optimizer"] = { train = true, loss = nn.MseLoss() },
+  ["neap.prune.block"] = { method = "block" },
   ["neap.quantize.percent"] = { method = "percentile" },
   ["neap.quantize.method"] = { percent = 80 },
   ["neap.fit_batch.optimizer"] = { train = true, loss = nn.MseLoss() },

@@ -437,7 +437,7 @@ end
 local homes = { "nn", "nn.initializers", "nn.module", "nn.state", "optim", "data", "train",
   "workspace", "net", "net.scope", "plan", "db", "model", "memonger", "tensor.picture",
   "memory.bank", "memory.mem_param", "memory.fit_batch", "memory.count", "check", "generate",
-  "generate.bpe", "transform", "ops.define", "quantize" }
+  "generate.bpe", "transform", "ops.define", "quantize", "prune" }
 
 --- All records, those of modules that nobody has used yet too; in the order of their names.
 -- @return list of records, by name too

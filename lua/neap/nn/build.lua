@@ -43,6 +43,7 @@ local function building(name, root, o, f)
     without = o.without,
     watched = {},
     claimed = {},
+    masked = {},
     trace = o.traced and {} or nil,
   }
   local leave = context.enter(record)
@@ -695,7 +696,7 @@ function Module._run_as_guest(root, m, ...)
   local guests = net_module.guests(net)
   local record = guests[root] or {
     net = net, root = root, tree = tree.of(root), running = {}, blobs = {}, watched = {},
-    claimed = {}, train = rawget(root, "_mode") ~= false,
+    claimed = {}, masked = {}, train = rawget(root, "_mode") ~= false,
     guest = function(storage)
       local p = Module.as_parameter(storage, (tree.home(storage.owner)))
       return capture(p, function() return p.data end)

@@ -416,6 +416,22 @@ local function blob_of(record)
   return blob
 end
 
+--- What a forward computes with where it reads a parameter: the parameter, or, where it is pruned,
+-- its product with the mask (neap.prune). So no gradient reaches what is masked, whatever the
+-- optimizer, and what an optimizer's old momentum does there is seen by nobody.
+local function value_of(self, record)
+  local blob, storage = blob_of(record), storage_record(record)
+  if not storage.mask then return blob end
+  local building, net = context.building(), net_here(self)
+  local made = building.masked[net] or {}
+  building.masked[net] = made
+  if not made[storage] then
+    local name = net:fresh_name((blob.name:gsub("^.*/", "")) .. ".masked")
+    made[storage] = net:op("Mul", { blob, blob_of(storage.mask) }, { name }, {})
+  end
+  return made[storage]
+end
+
 --- Emits one op in the net being built. The outputs are named after the module's path.
 -- @param type string op
 -- @param inputs table blobs (false where absent)
@@ -553,7 +569,7 @@ end
 
 local function index(self, key)
   if type(key) == "string" and self._params[key] then
-    if context.building() then return blob_of(self._params[key]) end
+    if context.building() then return value_of(self, self._params[key]) end
     return Module.as_parameter(self._params[key], (tree.home(self)))
   end
   local child = self._children[key]

@@ -122,7 +122,27 @@ local function fold_norm(r, norm, maker, readers)
   return true
 end
 
+--- What is made of weights alone is one: a pruned weight and its mask, a weight that is turned.
+local function fold_weights(r)
+  local kept = {}
+  for _, step in ipairs(r.steps) do
+    local ins, is_fixed = {}, #step.inputs > 0 and not op.records[step.type].random
+    for k, name in ipairs(step.inputs) do
+      ins[k] = name and r.weights[name] or false
+      is_fixed = is_fixed and (not name or ins[k])
+    end
+    if is_fixed then
+      local outs = table.pack(op.apply(step.type, ins, step.attrs, #step.outputs))
+      for k, name in ipairs(step.outputs) do r.weights[name or 0] = outs[k] end
+    else
+      kept[#kept + 1] = step
+    end
+  end
+  r.steps, r.weights[0] = kept, nil
+end
+
 local function fold(r)
+  fold_weights(r)
   local maker, readers = index(r)
   local kept = {}
   for _, step in ipairs(r.steps) do

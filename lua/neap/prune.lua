@@ -1,0 +1,185 @@
+--- neap.prune and neap.sparsity: weights that are zero and stay so.
+--
+-- A pruned weight has a mask beside it, "weight_mask", a statistic like those of norms: it lies in
+-- state_dict, in checkpoints and in exported files. A forward reads the product of both
+-- (neap.nn.module), which a net that does not train computes once.
+--
+-- INVARIANT: what a mask has taken away does not come back: a later call takes away more.
+-- @module neap.prune
+local core = require "neap.core"
+local module = require "neap.nn.module"
+local op = require "neap.op"
+local record = require "neap.inner.record"
+local report = require "neap.report"
+local tree = require "neap.nn.tree"
+require "neap.nn" -- whatever a module can
+local fail = core.fail
+
+local M = {}
+
+local prune_options = record.declare("neap.prune", { call = "(model, {})", positions = { "amount" },
+  doc = [[Masks the least weights of the model's Linear and Conv layers, so that they are zero from
+    now on, in training too; gives a Report as neap.sparsity does. A later call with a larger
+    amount takes away more: a schedule is calls between epochs.]],
+  { "amount", "number", required = true, min = 0, max = 1,
+    doc = "the share of the weights that is zero afterwards" },
+  { "method", "choice", "magnitude", choices = { "magnitude", "block" },
+    doc = "single weights by their magnitude, or whole blocks by the mean of theirs" },
+  { "block", "sizes", { 4, 4 }, n = 2,
+    doc = "outputs and inputs of a block; a convolution's inputs are all of an output's window" },
+  { "scope", "choice", "model", choices = { "model", "layer" },
+    doc = "the least of all layers together, or of each layer for itself" },
+  { "layers", "names", { "*" }, doc = "globs of the layers, all by default" },
+  example = 'neap.prune(model, { amount = 0.5 })' })
+
+-- ---- the weights --------------------------------------------------------------------------------
+
+local function is_pruned_class(m) return m._class:match "^Linear$" or m._class:match "^Conv%dd$" end
+
+local function matches(path, globs)
+  for _, glob in ipairs(type(globs) == "string" and { globs } or globs) do
+    local pattern = glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*")
+    if path:match("^" .. pattern .. "$") then return true end
+  end
+  return false
+end
+
+--- The weights of a model that may be pruned: {path =, module =, record =}, each storage once.
+local function weights_of(model, globs, who)
+  if not module.is_module(model) then
+    fail(("%s takes a model, got a %s"):format(who, type(model)))
+  end
+  local list, seen = {}, {}
+  for path, m in model:modules() do
+    local own = is_pruned_class(m) and m._params.weight
+    local storage = own and module.storage_record(own)
+    if own and not seen[storage] and matches(path, globs) then
+      if not storage.shape then
+        fail(("%s: the shape of %s is unknown before it has met data"):format(who, path))
+      end
+      seen[storage] = true
+      list[#list + 1] = { path = path, module = m, record = storage }
+    end
+  end
+  if #list == 0 then fail(who .. ": no Linear or Conv layer of the model is meant") end
+  return list
+end
+
+local function tensor_of(m, name) return m:param(name).data end
+
+--- The numbers that a forward computes with.
+local function masked(w)
+  local t = tensor_of(w.module, "weight")
+  return w.record.mask and t * tensor_of(w.module, "weight_mask") or t
+end
+
+-- ---- scores -------------------------------------------------------------------------------------
+
+--- The rows of a weight as a matrix, filled up to whole blocks.
+local function blocks_of(t, block)
+  local rows, columns = t.shape[1], t:n_element() // t.shape[1]
+  local m = t:reshape(rows, columns)
+  local more = { -rows % block[1], -columns % block[2] }
+  if more[1] + more[2] > 0 then m = m:pad { pads = { 0, 0, more[1], more[2] } } end
+  return m, (rows + more[1]) // block[1], (columns + more[2]) // block[2]
+end
+
+--- What each unit (a weight, or a block) is worth, as a list of numbers, and how many weights it
+-- has. What is masked is worth nothing, less than what happens to be zero.
+local function scores(w, o)
+  local t = masked(w):abs()
+  if w.record.mask then t = t + tensor_of(w.module, "weight_mask") - 1 end
+  if o.method == "magnitude" then return t:reshape(t:n_element()) end
+  local function means(x)
+    local m, down, across = blocks_of(x, o.block)
+    local cut = m:reshape(down, o.block[1], across, o.block[2])
+    return cut:mean { axes = { 2, 4 } }:reshape(down * across)
+  end
+  return means(t) / means(core.ones(t.shape)) -- of a block's own weights, without what fills it up
+end
+
+--- A mask with 0 where `keep`, one number for each unit, is 0.
+local function mask_of(w, keep, o)
+  local shape = w.record.shape
+  if o.method == "magnitude" then return keep:reshape(shape) end
+  local rows = shape[1]
+  local columns = 1
+  for d = 2, #shape do columns = columns * shape[d] end
+  local down, across = -(-rows // o.block[1]), -(-columns // o.block[2])
+  local m = keep:reshape(down, across)
+  m = m:repeat_interleave { repeats = o.block[1], axis = 1 }
+  m = m:repeat_interleave { repeats = o.block[2], axis = 2 }
+  return m[{ { 1, rows }, { 1, columns } }]:contiguous():reshape(shape)
+end
+
+--- The score that the `amount` least do not exceed; nil: none is pruned.
+local function bound(list, amount)
+  local gone = math.floor(amount * list:n_element() + 0.5)
+  if gone == 0 then return nil end
+  return (list:sort { axis = 1 })[gone]
+end
+
+--- 1 where a score exceeds the bound, else 0.
+local function above(list, most)
+  if not most then return core.ones(list:n_element()) end
+  return list:gt(core.tensor(most)):to "f32"
+end
+
+-- ---- the functions ------------------------------------------------------------------------------
+
+--- Gives a weight its mask, all ones, so that it has a place in nets and files.
+local function add_mask(w)
+  if w.record.mask then return end
+  local owner = w.record.owner
+  w.record.mask = owner:buffer(w.record.name .. "_mask", w.record.shape,
+    { op = "Constant", value = 1 }, { dtype = w.record.dtype })
+end
+
+local function report_of(list)
+  local rows, elements, zeros = {}, 0, 0
+  for i, w in ipairs(list) do
+    local t = masked(w)
+    local n = t:n_element()
+    local zero = math.tointeger(t:eq(core.tensor(0.0)):to("f64"):sum():item()) or 0
+    rows[i] = { layer = w.path, weights = n, zero = zero, share = n > 0 and zero / n or 0,
+      masked = w.record.mask ~= nil }
+    elements, zeros = elements + n, zeros + zero
+  end
+  return report.new { rows = rows, columns = { "layer", "weights", "zero", "share", "masked" },
+    order = { "weights", "zero", "share" }, title = "weights that are zero",
+    totals = { weights = elements, zero = zeros, share = elements > 0 and zeros / elements or 0 } }
+end
+
+--- neap.sparsity(model) -> Report: of each Linear and Conv layer {layer, weights, zero, share,
+-- masked}; totals weights, zero, share
+-- @usage print(neap.sparsity(neap.nn.Linear { 4, 2 }))
+function M.sparsity(model) return report_of(weights_of(model, "*", "neap.sparsity")) end
+
+--- neap.prune(model, { .. }) -> Report, as neap.sparsity gives it: see the record.
+function M.prune(model, given)
+  local o = prune_options:read(given)
+  local list = weights_of(model, o.layers, "neap.prune")
+  local units, masks = {}, {}
+  for i, w in ipairs(list) do units[i] = scores(w, o) end
+  local most = o.scope == "model" and bound(#units > 1 and op.apply("Concat", units, { axis = 1 })
+    or units[1], o.amount)
+  for i, w in ipairs(list) do
+    local own = most
+    if o.scope == "layer" then own = bound(units[i], o.amount) end
+    masks[i] = mask_of(w, above(units[i], own), o)
+  end
+  -- Nothing has changed so far; from here on nothing fails.
+  local changed = {}
+  for i, w in ipairs(list) do
+    add_mask(w)
+    changed[i] = w.record.owner
+  end
+  local seen = {}
+  for _, m in ipairs { model, (tree.home(model)), table.unpack(changed) } do
+    module.changed(m, seen)
+  end
+  for i, w in ipairs(list) do w.module:param("weight_mask").data:copy_(masks[i]) end
+  return report_of(list)
+end
+
+return M

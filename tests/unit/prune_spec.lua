@@ -1,0 +1,109 @@
+--- neap.prune: what is masked is zero to every net and stays so in training; masks are saved.
+local neap = require "neap"
+local nn, optim = neap.nn, neap.optim
+
+local function model_of()
+  neap.seed(3)
+  return nn.Sequential { input = { 2, 6, 6 }, nn.Conv2d { 2, 5, kernel = 3 }, nn.ReLU(),
+    nn.Flatten(), nn.Linear { 80, 7 } }
+end
+
+local function zeros(t) return t:eq(neap.tensor(0.0)):to("f32"):sum():item() end
+
+--- The effective weight of a layer.
+local function weight(m, name)
+  return m:param(name .. ".weight").data * m:param(name .. ".weight_mask").data
+end
+
+describe("neap.prune", function()
+  for _, optimizer in ipairs { optim.Adam { lr = 0.1 },
+    optim.SGD { lr = 0.1, momentum = 0.9, weight_decay = 0.1 } } do
+    it("masks weights that stay zero in training, with momentum from before, too", function()
+      local m, x, y = model_of(), neap.randn(16, 2, 6, 6), neap.randn(16, 7)
+      local t <close> = neap.trainer { model = m, loss = nn.MseLoss(), optimizer = optimizer }
+      for _ = 1, 3 do t:step { x = x, y = y } end
+      local most = math.huge
+      for _, amount in ipairs { 0.5, 0.8 } do
+        local r = neap.prune(m, { amount = amount })
+        assert.is_true(math.abs(r.share - amount) < 1e-3)
+        local before = m:param("linear1.weight_mask").data:clone()
+        for _ = 1, 5 do most = t:step({ x = x, y = y }).loss end
+        assert.is_true(m:param("linear1.weight_mask").data:equal(before))
+        assert.are.equal(r.zero, neap.sparsity(m).zero)
+      end
+      -- The same by hand, from the weights and the masks.
+      local h = neap.conv(x, weight(m, "conv1"), m:param("conv1.bias").data)
+      local want = h:relu():flatten():matmul(weight(m, "linear1"):transpose(1, 2))
+        + m:param("linear1.bias").data
+      assert.is_true(m:eval()(x):close(want, { rtol = 1e-4, atol = 1e-4 }))
+      assert.is_true(most < 2)
+    end)
+  end
+
+  it("takes away what is masked again, and more", function()
+    local m = model_of()
+    neap.prune(m, { amount = 0.3 })
+    local first = m:param("linear1.weight_mask").data:clone()
+    neap.prune(m, { amount = 0.6 })
+    local second = m:param("linear1.weight_mask").data
+    assert.are.equal(0, (second * (neap.ones(7, 80) - first)):sum():item())
+    assert.is_true(second:sum():item() < first:sum():item())
+  end)
+
+  it("masks whole blocks, of the layers that are meant", function()
+    local m = model_of()
+    local r = neap.prune(m, { amount = 0.5, method = "block", block = { 3, 4 },
+      layers = "linear1", scope = "layer" })
+    assert.are.equal(1, #r)
+    assert.is_nil(m:state_dict()["conv1.weight_mask"])
+    local mask = m:param("linear1.weight_mask").data
+    for o = 1, 7, 3 do
+      for i = 1, 80, 4 do
+        local block = mask[{ { o, math.min(o + 2, 7) }, { i, i + 3 } }]
+        assert.is_true(block:min():item() == block:max():item())
+      end
+    end
+    assert.is_true(math.abs(zeros(mask) / 560 - 0.5) < 0.15)
+  end)
+
+  it("is saved with the model, and costs inference nothing", function()
+    local m, path, x = model_of(), os.tmpname() .. ".safetensors", neap.randn(3, 2, 6, 6)
+    neap.prune(m, { amount = 0.7 })
+    local y = m:eval()(x)
+    assert(m:save(path))
+    local other = model_of()
+    neap.prune(other, { amount = 0 })
+    assert(other:load(path))
+    assert.is_true(other:eval()(x):equal(y))
+    for _, row in ipairs((m:plan { batch = 3 }):values()) do
+      if row.blob:find "masked" then assert.are_not.equal("arena", row.region, row.blob) end
+    end
+    assert(neap.export(m, path, { batch = 3 }))
+    assert.is_true(assert(neap.import(path))(x):close(y))
+    os.remove(path)
+  end)
+
+  it("is quantised as it is", function()
+    local m, x = model_of(), neap.randn(16, 2, 6, 6)
+    neap.prune(m, { amount = 0.7 })
+    local y = m:eval()(x)
+    local q = neap.quantize(m, x)
+    assert.is_true(((q(x) - y):square():sum() / y:square():sum()):item() < 1e-3)
+    local share = zeros(q:param("linear1.weight.masked").data:to "f32") / 560
+    assert.is_true(share > 0.5)
+  end)
+
+  it("says what it does not take, and changes nothing then", function()
+    local m = model_of()
+    local function refused(words, f, ...)
+      local ok, err = pcall(f, ...)
+      assert.is_false(ok)
+      assert.is_truthy(tostring(err):find(words, 1, true), tostring(err))
+    end
+    refused("amount expects a number from 0 to 1", neap.prune, m, { amount = 2 })
+    refused("takes a model, got a string", neap.prune, "m", { amount = 0.5 })
+    refused("no Linear or Conv layer", neap.prune, m, { amount = 0.5, layers = "none" })
+    refused("takes a model, got a number", neap.sparsity, 3)
+    assert.is_nil(m:state_dict()["conv1.weight_mask"])
+  end)
+end)
