@@ -226,6 +226,57 @@ describe("Caffe's layers of shapes", function()
   end)
 end)
 
+describe("Caffe's recurrent layers", function()
+  local function sigmoid(v) return 1 / (1 + math.exp(-v)) end
+  local tanh = function(v) return (math.exp(2 * v) - 1) / (math.exp(2 * v) + 1) end
+  -- Two steps of two sequences of one number; the second sequence begins anew at the second step.
+  local x = t { { { 1 }, { 2 } }, { { 3 }, { 4 } } }
+  local cont = t { { 1, 1 }, { 1, 0 } }
+
+  it("go on or begin anew as the marks say, of one unit: LSTM", function()
+    local w, b, u = { 0.1, 0.2, 0.3, 0.4 }, { 0.5, 0.6, 0.7, 0.8 }, { -0.1, 0.2, -0.3, 0.4 }
+    local function run(xs, marks, h, c, fixed)
+      local out = {}
+      for i, v in ipairs(xs) do
+        local g = {}
+        for k = 1, 4 do
+          g[k] = w[k] * v + b[k] + u[k] * h * marks[i] + (fixed and 0.25 * fixed or 0)
+        end
+        c = sigmoid(g[2]) * c * marks[i] + sigmoid(g[1]) * tanh(g[4])
+        h = sigmoid(g[3]) * tanh(c)
+        out[i] = h
+      end
+      return out, h, c
+    end
+    local blobs = { kit.blob({ 4, 1 }, w), kit.blob({ 4 }, b), kit.blob({ 4, 1 }, u) }
+    local first, second = run({ 1, 3 }, { 1, 1 }, 0, 0), run({ 2, 4 }, { 1, 0 }, 0, 0)
+    near({ { { first[1] }, { second[1] } }, { { first[2] }, { second[2] } } },
+      layer('type: "LSTM" recurrent_param { num_output: 1 }', { x, cont }, nil, blobs))
+    -- First states that come in, last ones that go out.
+    local _, h, c = run({ 1, 3 }, { 1, 1 }, 0.5, -1)
+    local _, hs, cs = layer('type: "LSTM" recurrent_param { num_output: 1 expose_hidden: true }',
+      { x, cont, t { { { 0.5 }, { 0 } } }, t { { { -1 }, { 0 } } } }, { "y", "h", "c" }, blobs)
+    near({ h, c }, { hs[1][1][1], cs[1][1][1] })
+    -- And what is the same in all steps.
+    first = run({ 1, 3 }, { 1, 1 }, 0, 0, 2)
+    local y = layer('type: "LSTM" recurrent_param { num_output: 1 }',
+      { x, cont, t { { 2 }, { 0 } } }, nil, { blobs[1], blobs[2], kit.blob({ 4, 1 }, { 0.25, 0.25, 0.25, 0.25 }), blobs[3] })
+    near({ first[1], first[2] }, { y[1][1][1], y[2][1][1] })
+  end)
+
+  it("go on or begin anew as the marks say: RNN", function()
+    local blobs = { kit.blob({ 1, 1 }, { 0.3 }), kit.blob({ 1 }, { 0.1 }),
+      kit.blob({ 1, 1 }, { 0.5 }), kit.blob({ 1, 1 }, { 2 }), kit.blob({ 1 }, { -0.2 }) }
+    local y = layer('type: "RNN" recurrent_param { num_output: 1 }', { x, cont }, nil, blobs)
+    local h1 = tanh(0.4)
+    near({ tanh(2 * h1 - 0.2), tanh(2 * tanh(0.9 + 0.1 + 0.5 * h1) - 0.2),
+      tanh(2 * tanh(1.3) - 0.2) }, { y[1][1][1], y[2][1][1], y[2][2][1] })
+    local ok, err = pcall(layer, 'type: "RNN" recurrent_param { num_output: 1 }', { x, x })
+    assert.is_false(ok)
+    assert.matches("marks of shape %(2,2,1%), %(2,2%) is expected", tostring(err))
+  end)
+end)
+
 describe("Caffe's losses", function()
   local x = t { { 0, math.log(3) }, { 0, 0 } }
   local first, second = -math.log(0.75), -math.log(0.5)
