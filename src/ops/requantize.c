@@ -6,9 +6,10 @@
  * nearest with halves away from 0. Rounding once, with halves upwards, differs in a few of a
  * thousand results; some of TensorFlow Lite's kernels do one, some the other.
  */
-#include "ops/op.h"
+#include "ops/quantized.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { TO, ZERO, LEAST, MOST, AXIS, ONCE };
 
@@ -48,47 +49,138 @@ static int64_t times_twice(int64_t x, fixed f) {
   return (y >> f.right) + (rest > (mask >> 1) + (y < 0) ? 1 : 0);
 }
 
-static int64_t element_at(const neap_operand *x, int64_t i) {
-  if (x->type.dtype == NEAP_DTYPE_I32) return ((const int32_t *)x->data)[i];
-  double value = x->type.dtype == NEAP_DTYPE_F32 ? (double)((const float *)x->data)[i]
-                                                 : ((const double *)x->data)[i];
-  /* The negation takes NaN for 0, as Cast does. */
-  if (!(value > (double)INT32_MIN)) return value != value ? 0 : INT32_MIN;
-  return value < (double)INT32_MAX ? llrint(value) : INT32_MAX;
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+enum { TILE = 256 };
+/* Sums below this times 31 bits, and a half more, are numbers that a double has. */
+#define SMALL 2097152.0
+
+/* y[i] = x[i], elements [at, at + n) of x. */
+static void load(const neap_operand *x, int64_t at, int64_t n, double *y) {
+  switch (x->type.dtype) {
+    case NEAP_DTYPE_I32:
+      for (int64_t i = 0; i < n; i++) y[i] = ((const int32_t *)x->data)[at + i];
+      break;
+    case NEAP_DTYPE_F32:
+      for (int64_t i = 0; i < n; i++) y[i] = (double)((const float *)x->data)[at + i];
+      break;
+    default: memcpy(y, (const double *)x->data + at, (size_t)n * sizeof *y);
+  }
+}
+
+/* False for a NaN, too. */
+NEAP_MULTIVERSION static bool is_small(const double *x, int64_t n) {
+  int n_small = 0;
+  for (int64_t i = 0; i < n; i++) n_small += fabs(x[i]) < SMALL;
+  return n_small == n;
+}
+
+/* x[i] times f, as the two functions above have it, of small numbers: products and halves added to
+ * them are exact, so that floor and trunc cut what the shifts cut. */
+NEAP_MULTIVERSION static void scale_once(double *x, double factor, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = floor(x[i] * factor + 0.5);
+}
+NEAP_MULTIVERSION static void scale_twice(double *x, double factor, double rest, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    double y = floor(x[i] * factor + 0.5) * rest;
+    x[i] = trunc(y + copysign(0.5, y));
+  }
+}
+
+static void scale_large(double *x, fixed f, bool once, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    double bound = fmin(fmax(x[i], (double)INT32_MIN), (double)INT32_MAX);
+    int64_t sum = x[i] != x[i] ? 0 : llrint(bound);
+    x[i] = (double)(once ? times_once(sum, f) : times_twice(sum, f));
+  }
+}
+
+static void scale(double *x, fixed f, bool once, int64_t n) {
+  if (f.left > 8 || !is_small(x, n))
+    scale_large(x, f, once, n);
+  else if (once)
+    scale_once(x, ldexp((double)f.m, f.left - f.right - 31), n);
+  else
+    scale_twice(x, ldexp((double)f.m, f.left - 31), ldexp(1, -f.right), n);
 }
 
 typedef struct job {
   const neap_call *call;
-  int64_t n_channel, inner, zero, least, most;
+  int64_t n_channel, inner; /* so many elements lie together that share a scale */
+  double zero, least, most;
   bool once;
 } job;
 
-/* Rows [begin, end): what shares a scale and lies together. */
-static void run_rows(void *context, int64_t begin, int64_t end) {
+/* No NaN comes here: comparisons do, which fmin and fmax are more than. */
+#define PUT(name, I)                                                                     \
+  NEAP_MULTIVERSION static void name(const job *k, const double *x, void *y, int64_t at, \
+                                     int64_t n) {                                        \
+    I *to = (I *)y + at;                                                                 \
+    double zero = k->zero, least = k->least, most = k->most;                             \
+    for (int64_t i = 0; i < n; i++) {                                                    \
+      double value = x[i] + zero;                                                        \
+      value = value < least ? least : value;                                             \
+      value = value > most ? most : value;                                               \
+      to[i] = (I)(int32_t)value;                                                         \
+    }                                                                                    \
+  }
+PUT(put_i8, int8_t)
+PUT(put_u8, uint8_t)
+PUT(put_i16, int16_t)
+PUT(put_i32, int32_t)
+
+static void put(const job *k, const double *x, int64_t at, int64_t n) {
+  const neap_operand *y = &k->call->out[0];
+  switch (y->type.dtype) {
+    case NEAP_DTYPE_I8: put_i8(k, x, y->data, at, n); break;
+    case NEAP_DTYPE_U8: put_u8(k, x, y->data, at, n); break;
+    case NEAP_DTYPE_I16: put_i16(k, x, y->data, at, n); break;
+    case NEAP_DTYPE_I32: put_i32(k, x, y->data, at, n); break;
+    default:
+      for (int64_t i = 0; i < n; i++) {
+        double value = fmin(fmax(x[i] + k->zero, k->least), k->most);
+        neap_element_set_i64(y->type.dtype, y->data, at + i, (int64_t)value);
+      }
+  }
+}
+
+/* Elements [begin, end). */
+static void run_range(void *context, int64_t begin, int64_t end) {
   const job *k = context;
-  const neap_operand *x = &k->call->in[0], *y = &k->call->out[0];
-  const double *scale = k->call->in[1].data;
-  for (int64_t row = begin; row < end; row++) {
-    fixed f = fixed_of(scale[row % k->n_channel]);
-    for (int64_t i = row * k->inner; i < (row + 1) * k->inner; i++) {
-      int64_t sum = element_at(x, i), product = k->once ? times_once(sum, f) : times_twice(sum, f);
-      int64_t value = within(k->zero + product, k->least, k->most);
-      neap_element_set_i64(y->type.dtype, y->data, i, value);
+  const double *scales = k->call->in[1].data;
+  double tile[TILE];
+  fixed f = {0, 0, 0};
+  for (int64_t at = begin, row = -1; at < end;) {
+    if (at / k->inner != row) {
+      row = at / k->inner;
+      f = fixed_of(scales[row % k->n_channel]);
     }
+    int64_t n = NEAP_MIN(NEAP_MIN(end, (row + 1) * k->inner) - at, TILE);
+    load(&k->call->in[0], at, n, tile);
+    scale(tile, f, k->once, n);
+    put(k, tile, at, n);
+    at += n;
   }
 }
 
 static void run(const neap_call *call) {
-  const neap_shape *x = &call->in[0].type.shape;
+  const neap_shape *x = &call->in[0].type.shape, *scales = &call->in[1].type.shape;
   const neap_attr_value *attrs = call->attrs;
-  int64_t n = neap_shape_elems(x), n_channel = neap_shape_elems(&call->in[1].type.shape);
+  int64_t n = neap_shape_elems(x), inner = n;
+  double least, most;
   if (n == 0) return;
-  int axis = call->in[1].type.shape.n_dim == 0 ? -1 : neap_axis(attrs[AXIS].i, x->n_dim);
-  /* One scale for all: rows are of any length. */
-  int64_t inner = axis >= 0 ? neap_shape_span(x, axis + 1, x->n_dim) : 1;
-  job k = {call,          n_channel,         inner, attrs[ZERO].i, attrs[LEAST].i,
-           attrs[MOST].i, attrs[ONCE].i != 0};
-  neap_parallel_for(n / inner, NEAP_MAX(NEAP_GRAIN / inner, 1), call->n_thread, run_rows, &k);
+  if (scales->n_dim == 1)
+    inner = neap_shape_span(x, neap_axis(attrs[AXIS].i, x->n_dim) + 1, x->n_dim);
+  neap_quantized_range(call->out[0].type.dtype, &least, &most);
+  if (call->out[0].type.dtype == NEAP_DTYPE_I64) least = -most;
+  job k = {call,
+           neap_shape_elems(scales),
+           inner,
+           (double)attrs[ZERO].i,
+           fmin(fmax(least, (double)attrs[LEAST].i), most),
+           fmax(fmin(most, (double)attrs[MOST].i), least),
+           attrs[ONCE].i != 0};
+  neap_parallel_for(n, NEAP_GRAIN, call->n_thread, run_range, &k);
 }
 
 static neap_status infer(neap_infer *c, neap_error *error) {
