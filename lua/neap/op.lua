@@ -168,7 +168,8 @@ function op.sizes(who, field, ...)
       if key ~= field then fail(("%s: unknown field \"%s\""):format(who, tostring(key))) end
     end
   end
-  for key, value in pairs(type(given) == "table" and given or given ~= nil and { given } or first) do
+  if given ~= nil and type(given) ~= "table" then given = { given } end
+  for key, value in pairs(given or first) do
     if math.type(key) ~= "integer" then
       fail(("%s: unknown field \"%s\""):format(who, tostring(key)))
     end

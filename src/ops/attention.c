@@ -10,6 +10,7 @@
  * where q is bf16 or f16: the probabilities come back as exp of a difference from it.
  */
 #include "math/attention.h"
+#include "ops/attention_twice.h"
 #include "ops/dnnl.h"
 #include "ops/tile.h"
 
@@ -363,6 +364,82 @@ static neap_status grad_packed(neap_grad *g, neap_error *error) {
   return emit_grad(g, "PackedAttentionGrad", 1, error);
 }
 
+/* Twice: of the backward. Its y and lse follow from the others. */
+static neap_status grad_twice(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_type q = neap_grad_type(g, g->in[Q]), k = neap_grad_type(g, g->in[K]),
+            v = neap_grad_type(g, g->in[V]);
+  neap_attention a = sizes_of(&q, &k, &v, g->attrs);
+  neap_attention_twice t = {
+    .q = g->in[Q],
+    .k = g->in[K],
+    .v = g->in[V],
+    .mask = g->in[MASK],
+    .lse = g->in[LSE],
+    .dy = g->in[DY],
+    .of_dq = g->dout[Q],
+    .of_dk = g->dout[K],
+    .of_dv = g->dout[V],
+    .of_dscores = g->n_out > 3 ? g->dout[3] : NEAP_NO_VALUE,
+    .heads = g->attrs[HEADS].i,
+    .n_head = a.n_head,
+    .n_key_head = a.n_key_head,
+    .scale = a.scale,
+    .causal = a.causal,
+    .dq = NEAP_NO_VALUE,
+    .dk = NEAP_NO_VALUE,
+    .dv = NEAP_NO_VALUE,
+    .ddy = NEAP_NO_VALUE,
+    .dmask = NEAP_NO_VALUE,
+  };
+  neap_attention_grad_twice(g, &t);
+  g->din[Q] = t.dq, g->din[K] = t.dk, g->din[V] = t.dv, g->din[DY] = t.ddy;
+  if (g->want[MASK] && t.dmask != NEAP_NO_VALUE)
+    g->din[MASK] = neap_grad_reduce_to(g, t.dmask, g->in[MASK]);
+  return NEAP_OK;
+}
+
+/* The same of qkv, in thirds. */
+static neap_status grad_packed_twice(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_type qkv = neap_grad_type(g, g->in[P_QKV]);
+  neap_attention a = packed_sizes_of(&qkv, g->attrs);
+  const neap_set thirds[] = {NEAP_SET_INT("axis", 2), {0}};
+  neap_value_id in[3], of[3] = {NEAP_NO_VALUE, NEAP_NO_VALUE, NEAP_NO_VALUE};
+  neap_grad_emit(g, "Split", 1, &g->in[P_QKV], 3, in, NULL, thirds);
+  if (g->dout[0] != NEAP_NO_VALUE) neap_grad_emit(g, "Split", 1, &g->dout[0], 3, of, NULL, thirds);
+  neap_attention_twice t = {
+    .q = in[0],
+    .k = in[1],
+    .v = in[2],
+    .mask = g->in[P_MASK],
+    .lse = g->in[P_LSE],
+    .dy = g->in[P_DY],
+    .of_dq = of[0],
+    .of_dk = of[1],
+    .of_dv = of[2],
+    .of_dscores = g->n_out > 1 ? g->dout[1] : NEAP_NO_VALUE,
+    .heads = a.n_head,
+    .n_head = a.n_head,
+    .n_key_head = a.n_head,
+    .scale = a.scale,
+    .causal = a.causal,
+    .dq = NEAP_NO_VALUE,
+    .dk = NEAP_NO_VALUE,
+    .dv = NEAP_NO_VALUE,
+    .ddy = NEAP_NO_VALUE,
+    .dmask = NEAP_NO_VALUE,
+  };
+  neap_attention_grad_twice(g, &t);
+  if (t.dq == NEAP_NO_VALUE || t.dv == NEAP_NO_VALUE) return NEAP_OK;
+  g->din[P_QKV] =
+    neap_grad_emit1(g, "Concat", 3, (neap_value_id[]){t.dq, t.dk, t.dv}, NULL, thirds);
+  g->din[P_DY] = t.ddy;
+  if (g->want[P_MASK] && t.dmask != NEAP_NO_VALUE)
+    g->din[P_MASK] = neap_grad_reduce_to(g, t.dmask, g->in[P_MASK]);
+  return NEAP_OK;
+}
+
 /* ---- records --------------------------------------------------------------------------------- */
 
 #define MASK_ARG                                                                  \
@@ -478,6 +555,7 @@ const neap_op neap_op_AttentionGrad = {
               {"dscores", "(B,H,T,S)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(0, 0)},
   .infer = infer_grad,
+  .grad = grad_twice,
   .cost = cost_backward,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
@@ -506,6 +584,7 @@ const neap_op neap_op_PackedAttentionGrad = {
   .outputs = {{"dqkv", "(B,T,3 H D)"}, {"dscores", "(B,H,T,T)", .flags = NEAP_ARG_OPTIONAL}},
   .attrs = {ATTRS(1, 1)},
   .infer = infer_packed_grad,
+  .grad = grad_packed_twice,
   .cost = cost_packed_backward,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,

@@ -122,6 +122,31 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
+/* What a gradient was put back from is taken from its own: by positions, as many as dy has, since
+ * its length is known here and Compress would have to find it. Those where the condition holds come
+ * first in its order, which keeps equals as they stand. */
+static neap_status grad_twice(neap_grad *g, neap_error *error) {
+  (void)error;
+  neap_shape dy = neap_grad_type(g, g->in[0]).shape;
+  neap_value_id from = g->dout[0];
+  int64_t axis = g->attrs[AXIS].given ? neap_axis(g->attrs[AXIS].i, dy.n_dim) : 0;
+  const int64_t first = 0, last = dy.dim[axis], flat = -1;
+  if (last == 0) return NEAP_OK;
+  if (!g->attrs[AXIS].given)
+    from = neap_grad_emit1(g, "Reshape", 1, &from, NULL,
+                           (neap_set[]){NEAP_SET_INTS("shape", 1, &flat), {0}});
+  neap_value_id not_taken = neap_grad_emit1(g, "LogicalNot", 1, &g->in[1], NULL, NULL);
+  neap_value_id order = neap_grad_emit1(g, "ArgSort", 1, &not_taken, NULL, NULL);
+  neap_value_id at = neap_grad_emit1(g, "Slice", 1, &order, NULL,
+                                     (neap_set[]){NEAP_SET_INTS("axes", 1, &first),
+                                                  NEAP_SET_INTS("starts", 1, &first),
+                                                  NEAP_SET_INTS("ends", 1, &last),
+                                                  {0}});
+  g->din[0] = neap_grad_emit1(g, "Gather", 2, (neap_value_id[]){from, at}, NULL,
+                              (neap_set[]){NEAP_SET_INT("axis", axis), {0}});
+  return NEAP_OK;
+}
+
 #define AXIS_ATTR                                                                        \
   [AXIS] = {"axis", "along which; all elements in order when not given", NEAP_ATTR_AXIS, \
             .unlike_default = true}
@@ -163,6 +188,7 @@ const neap_op neap_op_CompressGrad = {
   .outputs = {{"dx", "shape of x", NEAP_ANY}},
   .attrs = {AXIS_ATTR, [SHAPE] = {"shape", "of x", NEAP_ATTR_INTS, .required = true}},
   .infer = infer_grad,
+  .grad = grad_twice,
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_ANY,
                                     .any_team = true,

@@ -19,14 +19,15 @@ end
 init.kaiming = maker("kaiming", "Kaiming", {
   doc = [[Uniform in +-sqrt(3 * gain^2 / fan_in): He et al., ICCV 2015. The gain sqrt(2) suits ReLU;
     sqrt(1/3) is Torch's default for layers without a statement about what follows.]],
-  { of = "Kaiming.gain", unset = "sqrt(2)" }, { of = "Kaiming.mode" },
-  { of = "Kaiming.distribution" },
+  { of = "Kaiming.gain", unset = "sqrt(2)" }, { of = "Kaiming.mode", unset = "\"in\"" },
+  { of = "Kaiming.distribution", unset = "\"uniform\"" },
   example = "neap.init.kaiming { gain = math.sqrt(2), distribution = \"normal\" }",
 })
 
 init.xavier = maker("xavier", "Xavier", {
   doc = "Uniform in +-sqrt(6 gain^2 / (fan_in + fan_out)): Glorot and Bengio, AISTATS 2010.",
-  { of = "Xavier.gain", unset = "1" }, { of = "Xavier.mode" }, { of = "Xavier.distribution" },
+  { of = "Xavier.gain", unset = "1" }, { of = "Xavier.mode", unset = "\"avg\"" },
+  { of = "Xavier.distribution", unset = "\"uniform\"" },
   example = "neap.init.xavier { distribution = \"normal\" }" })
 
 init.normal = maker("normal", "Gaussian", {
