@@ -45,6 +45,14 @@ describe("an operator of a TFLite file", function()
     end)
   end
 
+  it("says what it does not keep from run to run", function()
+    for _, c in ipairs(cases.cases) do
+      if c[1] == "SVDF" then
+        assert.matches('"in5" begins as zeros in every run', kit.import((cases.model(c))).notes[1])
+      end
+    end
+  end)
+
   it("is one of those that were recorded", function()
     local n = 0
     for _ in pairs(wants) do n = n + 1 end

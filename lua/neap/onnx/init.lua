@@ -65,7 +65,8 @@ function onnx.constants(model, o)
 end
 
 --- The sizes of an input: those given for it, or the file's, with named dimensions bound; a
--- dimension that nobody says is 1, and `notes` says so.
+-- dimension that nobody says is 1, and `notes` says so; in some files it has a size beside its
+-- name, input.sizes.
 function onnx.shape_of(input, o, notes)
   local type_row = kit.types[input.elem]
   if not type_row or not type_row.dtype or input.kind ~= "tensor" then
@@ -77,7 +78,7 @@ function onnx.shape_of(input, o, notes)
     if math.type(size) == "integer" then
       shape[d] = size
     else
-      local bound = size and o.dims and o.dims[size]
+      local bound = size and o.dims and o.dims[size] or input.sizes and input.sizes[d]
       if not bound then
         notes[#notes + 1] = ("input \"%s\": dimension %d%s is taken as 1"):format(input.name, d,
           size and (" (" .. size .. ")") or "")
@@ -217,6 +218,7 @@ function onnx.build(model, o, declare)
   if not ok then error(with_notes(results, notes), 0) end
   local names
   net, names = name_all(net, model, results, made)
+  table.move(model.notes or {}, 1, #(model.notes or {}), #notes + 1, notes)
   return { net = net, weights = weights, notes = notes, outputs = names, given = given,
     input_names = input_names,
     elems = kit.map(results, function(v) return v.elem end) }

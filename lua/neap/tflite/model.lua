@@ -49,7 +49,7 @@ local function input_of(t)
     if d == 1 and #t.dims > 1 and size == 1 then return "batch" end
     return t.open[d] and size == 1 and "dim" .. d or size
   end)
-  return { name = t.key, kind = "tensor", elem = elem_of(t), dims = dims }
+  return { name = t.key, kind = "tensor", elem = elem_of(t), dims = dims, sizes = t.dims }
 end
 
 local function names_of(tensors, places)
@@ -81,7 +81,7 @@ local function initializers_of(g, notes)
     local x = t.tensor
     if not x and t.variable and t.dtype and not made[place] then
       x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
-      notes.variables = true
+      notes[#notes + 1] = ("\"%s\" begins as zeros in every run, and is not kept"):format(t.key)
     elseif not x and not made[place] and t.dtype and kit.product(t.dims) == 0 then
       x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
     end
@@ -127,5 +127,5 @@ end
 return function(file)
   local notes = {}
   local g = graph_of(file, 1, 1, notes)
-  return { opsets = {}, functions = {}, graph = g, variables = notes.variables }
+  return { opsets = {}, functions = {}, graph = g, notes = notes }
 end
