@@ -13,6 +13,7 @@ function M.numbers(t, seed)
     local k = (i * 37 + seed * 11) % 64 - 32
     if t.type == "bool" then out[i] = k % 3 == 0 and 1 or 0
     elseif t.type == "i8" then out[i] = (i * 101 + seed * 7) % 256 - 128
+    elseif t.type == "i16" then out[i] = (i * 7919 + seed * 31) % 65536 - 32768
     elseif t.type == "u8" then out[i] = (i * 101 + seed * 7) % 256
     elseif t.type == "i32" then out[i] = k * (t.by or 1)
     else out[i] = k / 16 * (t.by or 1) + (t.plus or 0) end
@@ -205,6 +206,15 @@ case("CONV_2D u8", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
   { u(0.05, 120, 1, 4, 4, 2), known(u(0.01, 140, 2, 3, 3, 2)),
     { type = "i32", shape = { 2 }, data = { 300, -200 }, scale = { 0.0005 }, zero = { 0 } } },
   { u(0.1, 30, 1, 2, 2, 2) })
+--- Activations in 16 bits.
+local function q16(scale, ...)
+  return { type = "i16", shape = { ... }, scale = { scale }, zero = { 0 } }
+end
+case("CONV_2D i16", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
+  { q16(0.0005, 1, 4, 4, 2), channels({ type = "i8", shape = { 2, 3, 3, 2 } }, 2, 0),
+    { type = "i64", shape = { 2 }, data = { 3000, -2000 }, scale = { 0.0000015, 0.000002 } } },
+  { q16(0.001, 1, 2, 2, 2) })
+case("ADD i16", "ADD", { 11, b(0), b(0) }, { q16(0.0004, 6), q16(0.0003, 6) }, { q16(0.0006, 6) })
 case("CONV_3D", "CONV_3D", { 106, b(0), i(1), i(2), i(2), b(0), i(1), i(1), i(1) },
   { f(1, 2, 3, 3, 2), known(f(2, 2, 2, 2, 2), 0.5) }, { f(1, 2, 2, 2, 2) })
 case("FULLY_CONNECTED", "FULLY_CONNECTED", { 8, b(1), b(0), b(0) },

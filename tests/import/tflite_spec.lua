@@ -122,6 +122,45 @@ describe("a TFLite file", function()
   end)
 end)
 
+describe("subgraphs of a TFLite file", function()
+  local function number(name, value)
+    return { name = name, type = "i32", shape = {}, data = value and { value } or nil }
+  end
+  --- y = x + x + .. by a loop that counts to `last`, then the branch that `flag` says.
+  local function looped(last, flag)
+    local x, y = { name = "x", shape = { 2 } }, { name = "y", shape = { 2 } }
+    local main = { tensors = { x, number("i", 0), number "n", { name = "s", shape = { 2 } },
+        { name = "flag", type = "bool", shape = {}, data = flag and { flag } or nil }, y },
+      ops = { { "WHILE", { 1, 0 }, { 2, 3 }, { 93, { "i32", 1 }, { "i32", 2 } } },
+        { "IF", { 4, 3 }, { 5 }, { 92, { "i32", 3 }, { "i32", 4 } } } },
+      inputs = flag and { 0 } or { 0, 4 }, outputs = { 5 } }
+    local cond = { tensors = { number "i", x, number("last", last),
+        { name = "on", type = "bool", shape = {} } },
+      ops = { { "LESS", { 0, 2 }, { 3 } } }, inputs = { 0, 1 }, outputs = { 3 } }
+    local body = { tensors = { number "i", x, number("one", 1), number "next", y },
+      ops = { { "ADD", { 0, 2 }, { 3 } }, { "ADD", { 1, 1 }, { 4 } } }, inputs = { 0, 1 },
+      outputs = { 3, 4 } }
+    local function branch(op)
+      return { tensors = { x, y }, ops = { { op, { 0 }, { 1 } } }, inputs = { 0 }, outputs = { 1 } }
+    end
+    return { main, cond, body, branch "NEG", branch "ABS" }
+  end
+
+  it("are written out, as often and as far as is known", function()
+    local x = neap.tensor { 1, -2 }
+    assert.same({ -8, 16 }, assert(kit.import(looped(3, 1)))(x):totable())
+    assert.same({ 8, 16 }, assert(kit.import(looped(3, 0)))(x):totable())
+    assert.same({ -1, 2 }, assert(kit.import(looped(0, 1)))(x):totable())
+  end)
+
+  it("are refused where only a run can tell, or without end", function()
+    local _, message = kit.import(looped(3))
+    assert.matches("subgraph 1, operator 2 %(IF%): a condition that only a run can tell", message)
+    _, message = kit.import(looped(1 << 30, 1))
+    assert.matches("%(WHILE%): more than 1024 turns", message)
+  end)
+end)
+
 describe("quantised numbers of a TFLite file", function()
   -- A convolution of one channel: sums 2 (q - 3) + 1, at 0.25 and 0.5 a step.
   local function quantised(x, w, y, activation)

@@ -162,7 +162,7 @@ end
 -- ---- quantisation -------------------------------------------------------------------------------
 
 local ranges = { i8 = { -128, 127 }, u8 = { 0, 255 }, i16 = { -32768, 32767 },
-  i32 = { -2^31, 2^31 - 1 } }
+  i32 = { -2^31, 2^31 - 1 }, i64 = { -2^53, 2^53 } } -- biases of 64 bits are small numbers
 T.ranges = ranges
 
 --- The nearest f32, as C has it.
@@ -189,6 +189,7 @@ end
 --- The numbers that x, of tensor t, stands for: f32.
 function T.dequantised(x, t, first)
   local many = #t.scale > 1
+  if x.dtype == "i64" then x = kit.cast(x, "i32") end
   local axis = many and T.axis_in(t.axis, #x.shape, first) or nil
   local scale = many and core.tensor(t.scale, "f32") or kit.number(t.scale[1], "f32")
   local zero = many and core.tensor(t.zero, x.dtype) or kit.number(t.zero[1], x.dtype)

@@ -65,11 +65,13 @@ end
 --- f(x, w, b) of numbers or of integers, whichever the file has.
 -- @param attrs of a convolution; nil of a matrix product, whose kernels round once
 local function product_with(n, f, attrs, x, w, b)
-  if not I.is_integer(n, 2) then
-    w, b = as_numbers(n, 2, w, 1), b and as_numbers(n, 3, b, 1)
-    return T.activated(n, f(x, w, b))
-  end
   local reads, y = n.row.reads, n.row.makes[1]
+  if not I.is_integer(n, 2) or reads[1].dtype == "i16" then
+    -- Numbers: weights in few bits, or activations in 16, whose sums are no 32 bits.
+    x, w, b = as_numbers(n, 1, x, 1), as_numbers(n, 2, w, 1), b and as_numbers(n, 3, b, 1)
+    local real = T.activated(n, f(x, w, b))
+    return T.quantised(y) and T.quantise(n, real, y) or real
+  end
   local sums = I.sums(n, f, x, w, b, attrs)
   return I.requantised(n, sums, I.product_scales(reads[1], reads[2], y), 2, y,
     attrs == nil)

@@ -1,4 +1,5 @@
---- TFLite's operators over sequences: what lasts from step to step begins as zeros in every run.
+--- TFLite's operators over sequences, where what lasts from step to step begins as zeros in every
+-- run; and those that run subgraphs.
 -- @module neap.tflite.recurrent
 local T = require "neap.tflite.kit"
 local kit = require "neap.onnx.kit"
@@ -33,9 +34,7 @@ end
 
 --- The gates of the file are input, forget, cell, output; ONNX's are input, output, forget, cell.
 local function lstm(n)
-  for i = 1, n.row.reads[1] and 1 or 0 do
-    if T.quantised(n.row.reads[i]) then n:fail "sequences of integers are not read" end
-  end
+  if T.quantised(n.row.reads[1]) then n:fail "sequences of integers are not read" end
   lacks(n, { [10] = "peepholes", [11] = "peepholes", [12] = "peepholes", [17] = "a projection",
     [21] = "layer normalisation", [22] = "layer normalisation" })
   if not n.inputs[2] then n:fail "no input gate (CIFG), which is not read" end
@@ -77,17 +76,40 @@ local function svdf(n)
   return T.activated(n, y)
 end
 
+-- ---- subgraphs ----------------------------------------------------------------------------------
+
+--- Turns of loops that are written out, of all in a file together.
+local MOST_TURNS = 1024
+
+--- A condition that must be known when the net is built.
+local function holds(n, v, what)
+  if not v.x or not kit.is_known(v.x) then n:fail("%s that only a run can tell", what) end
+  return kit.cast(kit.reshape(v.x, {}), "i32"):item() ~= 0
+end
+
+local function call(n) return table.unpack(n.state:run_subgraph(n:graph "body", {}, n.inputs)) end
+
+local function choose(n)
+  local name = holds(n, n.inputs[1], "a condition") and "then_branch" or "else_branch"
+  local inputs = table.move(n.inputs, 2, #n.row.inputs, 1, {})
+  return table.unpack(n.state:run_subgraph(n:graph(name), {}, inputs))
+end
+
+--- A loop turn by turn: it counts, and how far is known.
+local function loop(n)
+  local state, values = n.state, n.inputs
+  local cond, body = n:graph "cond", n:graph "body"
+  while holds(n, state:run_subgraph(cond, {}, values)[1] or {}, "a loop's end") do
+    state.turns = (state.turns or 0) + 1
+    if state.turns > MOST_TURNS then n:fail("more than %d turns of loops", MOST_TURNS) end
+    values = state:run_subgraph(body, {}, values)
+  end
+  return table.unpack(values, 1, #n.row.outputs)
+end
+
 return function(op, needs)
   needs[3] = "SVDF"
   needs[4] = "UNIDIRECTIONAL_SEQUENCE_RNN"
   op.UNIDIRECTIONAL_SEQUENCE_LSTM, op.UNIDIRECTIONAL_SEQUENCE_RNN, op.SVDF = lstm, rnn, svdf
-  --- A subgraph in its place.
-  function op.CALL(n) return table.unpack(n.state:run_subgraph(n:graph "body", {}, n.inputs)) end
-  --- One of two, where it is known which.
-  function op.IF(n)
-    local holds = n:known(1):to("i32"):item() ~= 0
-    local branch = holds and "then_branch" or "else_branch"
-    local inputs = table.move(n.inputs, 2, #n.row.inputs, 1, {})
-    return table.unpack(n.state:run_subgraph(n:graph(branch), {}, inputs))
-  end
+  op.CALL, op.IF, op.WHILE = call, choose, loop
 end
