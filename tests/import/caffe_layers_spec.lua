@@ -260,7 +260,8 @@ describe("Caffe's recurrent layers", function()
     -- And what is the same in all steps.
     first = run({ 1, 3 }, { 1, 1 }, 0, 0, 2)
     local y = layer('type: "LSTM" recurrent_param { num_output: 1 }',
-      { x, cont, t { { 2 }, { 0 } } }, nil, { blobs[1], blobs[2], kit.blob({ 4, 1 }, { 0.25, 0.25, 0.25, 0.25 }), blobs[3] })
+      { x, cont, t { { 2 }, { 0 } } }, nil, { blobs[1], blobs[2],
+        kit.blob({ 4, 1 }, { 0.25, 0.25, 0.25, 0.25 }), blobs[3] })
     near({ first[1], first[2] }, { y[1][1][1], y[2][1][1] })
   end)
 
