@@ -5,8 +5,9 @@
  * the dtype are four row functions; the loops around them are written once. x (N,C,D,H,W), w
  * (O,C/g,KD,KH,KW), y (N,O,OD,OH,OW), g groups.
  */
-#include "math/vec.h"
 #include "math/row.h"
+#include "math/vec.h"
+#include "ops/tile.h"
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_WINDOW_N_ATTR, TILE = 256 };
@@ -213,6 +214,7 @@ typedef struct bias_sum {
   const void *dy;
   void *db;
   int64_t n, o, l, side;
+  neap_dtype dtype;
 } bias_sum;
 
 /* elements of a row of sums: positions of a block are folded that many at a time */
@@ -220,6 +222,44 @@ enum { LANES = 256 };
 
 #define NEAP_BODY "ops/conv_bias_body.h"
 #include "math/each_float.h"
+
+/* As sum_bias of one image and at most LANES channels, `step` elements a position, of which the
+ * first n_side are theirs: halves are widened in tiles, of as many positions as fit where these lie
+ * close together. */
+static void add_half_image(const bias_sum *k, const uint16_t *dy, int64_t step, int64_t n_side,
+                           double *total) {
+  float tile[LANES];
+  const int64_t at_once = step == n_side ? LANES / step : 1;
+  for (int64_t p = 0; p < k->l; p += at_once) {
+    const int64_t n = NEAP_MIN(at_once, k->l - p) * n_side;
+    neap_cast(NEAP_DTYPE_F32, tile, k->dtype, dy + p * step, n);
+    if (n_side == 1) {
+      total[0] += neap_row_sum_f32(tile, n);
+      continue;
+    }
+    for (int64_t r = 0; r < n; r += n_side)
+      for (int64_t j = 0; j < n_side; j++) total[j] += (double)tile[r + j];
+  }
+}
+
+/* sum_bias for bf16 and f16; a sum is rounded once. */
+static void sum_bias_half(void *context, int64_t begin, int64_t end) {
+  const bias_sum *k = context;
+  const int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;
+  for (int64_t b = begin; b < end; b++)
+    for (int64_t first = 0; first < k->side; first += LANES) {
+      double total[LANES] = {0};
+      float rounded[LANES];
+      const int64_t n_side = NEAP_MIN(k->side - first, LANES);
+      for (int64_t i = 0; i < k->n; i++)
+        add_half_image(k, (const uint16_t *)k->dy + (i * blocks + b) * stretch + first, k->side,
+                       n_side, total);
+      /* Padding channels have no bias. */
+      const int64_t at = b * k->side + first, n = NEAP_MIN(n_side, k->o - at);
+      for (int64_t j = 0; j < n; j++) rounded[j] = (float)total[j];
+      if (n > 0) neap_cast(k->dtype, (uint16_t *)k->db + at, NEAP_DTYPE_F32, rounded, n);
+    }
+}
 
 /* Planes of y, one after the other; those of `side` channels lie side by side. */
 typedef struct bias_add {
@@ -253,11 +293,14 @@ void neap_conv_sum_bias(const neap_call *call) {
                 shape->dim[0],
                 shape->dim[1],
                 neap_shape_span(shape, 2, shape->n_dim),
-                neap_window_side_by_side(&dy->layout, shape)};
+                neap_window_side_by_side(&dy->layout, shape),
+                dy->type.dtype};
   int64_t blocks = (k.o + k.side - 1) / k.side,
           grain = NEAP_GRAIN / NEAP_MAX(k.n * k.l * k.side, 1);
-  neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread,
-                    dy->type.dtype == NEAP_DTYPE_F64 ? sum_bias_f64 : sum_bias_f32, &k);
+  void (*body)(void *, int64_t, int64_t) = sum_bias_f32;
+  if (neap_is_half(k.dtype)) body = sum_bias_half;
+  if (k.dtype == NEAP_DTYPE_F64) body = sum_bias_f64;
+  neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread, body, &k);
 }
 
 void neap_conv_ref_grad_weight(const neap_call *call) {

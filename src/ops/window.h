@@ -102,6 +102,9 @@ enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
 /* Whether a grouped convolution is better off with a product by group: see there. */
 bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const neap_type *in,
                          const neap_type *out);
+/* The choice of a convolution of halves that is Winograd's in f32, where that is the faster way; of
+ * records whose first kernel is oneDNN's. False: it is not, and the choice is as it was. */
+bool neap_conv_choose_wide_winograd(neap_choose *choose);
 /* conv_ref.c: plain loops, sums in double */
 void neap_conv_ref_forward(const neap_call *call);
 void neap_conv_ref_grad_input(const neap_call *call);
