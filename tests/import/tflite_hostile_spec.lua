@@ -61,6 +61,21 @@ describe("a hostile TFLite file", function()
     end
   end)
 
+  it("of any operator is refused by what is wrong with it, not by what breaks", function()
+    local cases = require "import.tflite_cases"
+    for k, c in ipairs(cases.cases) do
+      local whole = kit.model((cases.model(c)))
+      for at = 1 + k % 97, #whole, 97 do
+        local byte = string.char(whole:byte(at) ~ (k % 2 == 0 and 1 or 128))
+        local _, message = import(whole:sub(1, at - 1) .. byte .. whole:sub(at + 1))
+        if message then
+          assert.matches("m%.tflite: ", message)
+          assert.is_nil(message:match "attempt to" or message:match "bad argument", message)
+        end
+      end
+    end
+  end)
+
   it("is refused for tensors that are not what they say", function()
     local function with(i, key, value)
       return conv(function(g) g.tensors[i][key] = value end)

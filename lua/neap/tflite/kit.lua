@@ -171,6 +171,13 @@ function T.f32(x) return (string.unpack("<f", string.pack("<f", x))) end
 --- What the integers of a tensor stand for: the tensor, nil where it is not quantised.
 function T.quantised(t) return t and t.scale and ranges[t.dtype] and t or nil end
 
+--- The range of a result's tensor; raises where it has no scale, or one for each channel.
+local function range_of(n, t)
+  if not T.quantised(t) then n:fail("a result of %s without a scale", tostring(t.type)) end
+  if #t.scale ~= 1 then n:fail "a result with a scale for each channel" end
+  return ranges[t.dtype]
+end
+
 --- Numbers for each position along a tensor's axis beside x, or the one number for all.
 function T.beside(x, list, axis, dtype)
   if #list == 1 then return kit.number(list[1], dtype) end
@@ -203,10 +210,9 @@ end
 
 --- Numbers as integers of tensor t, within its range.
 function T.quantise(n, y, t, round)
-  if #t.scale ~= 1 then n:fail "a result with a scale for each channel" end
+  local range = range_of(n, t)
   local q = (round or T.round)(F.Div { y, kit.number(t.scale[1], "f32") })
   if t.zero[1] ~= 0 then q = F.Add { q, kit.number(t.zero[1], "f32") } end
-  local range = ranges[t.dtype]
   return kit.cast(F.Clamp(q, { min = range[1], max = range[2] }), t.dtype)
 end
 
@@ -265,7 +271,7 @@ end
 
 --- The least and the most that a quantised result has after the activation.
 function T.bounds(n, t)
-  local a, range = activation_of(n), ranges[t.dtype]
+  local a, range = activation_of(n), range_of(n, t)
   local function place(number)
     local q = T.f32(number) / T.f32(t.scale[1])
     return t.zero[1] + (q < 0 and math.ceil(q - 0.5) or math.floor(q + 0.5))

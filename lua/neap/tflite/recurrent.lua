@@ -68,6 +68,7 @@ local function svdf(n)
   local rank = n:int("rank", 0)
   local x, features, time = T.plain(n, 1), numbers(n, 2), numbers(n, 3)
   if T.quantised(n.row.reads[1]) then n:fail "sequences of integers are not read" end
+  if #features.shape ~= 2 or #time.shape ~= 2 or #x.shape ~= 2 then n:fail "no matrices" end
   if rank < 1 or features.shape[1] % rank ~= 0 then n:fail("a rank of %d", rank) end
   local last = kit.reshape(kit.part(time, 2, time.shape[2], 1), { -1 })
   local y = F.Mul { F.FC { x, features }, last }
