@@ -498,6 +498,16 @@ static int make_error(lua_State *L) {
   return 1;
 }
 
+/* Whether two words have the same letters, each as often. */
+static bool is_shuffled(const char *a, const char *b) {
+  int count[256] = {0};
+  for (; *a != '\0'; a++) count[(unsigned char)*a]++;
+  for (; *b != '\0'; b++) count[(unsigned char)*b]--;
+  for (int i = 0; i < 256; i++)
+    if (count[i] != 0) return false;
+  return true;
+}
+
 /* core.nearest(word, list) -> the text of the list nearest to word, or nil when none is near. */
 static int nearest(lua_State *L) {
   const char *word = neap_lua_check_lstring(L, 1, NULL);
@@ -511,9 +521,11 @@ static int nearest(lua_State *L) {
     /* An item that is no text is never near. */
     const char *item = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
     int distance = item != NULL ? neap_text_distance(word, item) : least + 1;
-    /* Of those that are equally near it is the one that begins as the word does. */
+    /* Of those that are equally near it is the one that begins as the word does; before all one of
+     * the same letters, in another order. */
     size_t alike = 0;
     while (item != NULL && item[alike] != '\0' && item[alike] == word[alike]) alike++;
+    if (item != NULL && distance > 0 && is_shuffled(word, item)) alike += strlen(word);
     lua_pop(L, 1);
     if (distance > least || (distance == least && (best == 0 || alike <= most_alike))) continue;
     least = distance;
