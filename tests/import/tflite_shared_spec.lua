@@ -65,6 +65,15 @@ describe("integer nets of MLPerf Tiny", function()
     end)
   end)
 
+  it("say that they are not to be trained", function()
+    each(function(path)
+      local file = require("neap.net.file")
+      assert.error_matches(function() file.build(file.load(path), { train = true }) end,
+        "gives i8, which no loss judges")
+      assert.equal("i8", file.build(file.load(path .. ":2"), {}):inputs()[1].dtype)
+    end)
+  end)
+
   it("take a batch, row by row the same", function()
     each(function(path)
       local one = assert(neap.import(path))

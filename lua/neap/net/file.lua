@@ -262,6 +262,10 @@ function netfile.build(file, o)
   if file.net then return file.net, {} end
   local neap = require "neap"
   local train, assumed = o.train or false, {}
+  if train and file.gives and not file.loss and not file.gives:match "f%d+$" then
+    fail(("%s gives %s, which no loss judges: it infers, and can't be trained (--infer)"):format(
+      file.name, file.gives))
+  end
   for i, note in ipairs(file.notes or {}) do assumed[i] = note end
   if train and not file.loss then assumed[#assumed + 1] = "cross-entropy" end
   if train and not file.optimizer then assumed[#assumed + 1] = "SGD with momentum" end

@@ -287,12 +287,17 @@ function onnx.reader(read)
     return f
   end
 
-  --- What a net file would give: {model =, batch =}, the batch as given or else the file's own;
-  -- {net =} where its shapes have no one batch. nil, message, code where the file is at fault.
+  --- What a net file would give: {model =, batch =, gives = dtype of the first output}, the batch
+  -- as given or else the file's own; {net =} where its shapes have no one batch. nil, message, code
+  -- where the file is at fault.
   function reader.net_file(path, batch)
     return with_model(read, path, {}, function(model, o)
       batch = batch or own_batch(model)
-      if batch then return { model = as_module(model, o), batch = batch } end
+      if batch then
+        local m = as_module(model, o)
+        local dtype = (kit.types[m._onnx.elems[1]] or {}).dtype
+        return { model = m, batch = batch, gives = dtype }
+      end
       return { net = onnx.build(model, o).net }
     end)
   end

@@ -55,7 +55,7 @@ local Model = module.class { "OnnxModel", name = "model",
     inputs = onnx.fed(inputs, o.options)
     self._onnx = { model = o.model, options = o.options, weights = weights, inputs = inputs,
       records = declare_all(self, weights) }
-    self.notes = built.notes
+    self.notes, self._onnx.elems = built.notes, built.elems
     self._fields.input_shape = example_shapes(inputs, o.options)
     self._fields.input_dtype = kit.types[inputs[1].elem].dtype
   end,
