@@ -272,6 +272,7 @@ local lazy = {
   quantize = { "neap.quantize", "quantize" },
   prune = { "neap.prune", "prune" },
   sparsity = { "neap.prune", "sparsity" },
+  sparse = { "neap.prune", "sparse" },
   export = { "neap.model", "export" },
   import = { "neap.model", "import" },
 }

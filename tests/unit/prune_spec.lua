@@ -93,6 +93,28 @@ describe("neap.prune", function()
     assert.is_true(share > 0.5)
   end)
 
+  it("leaves blocks that neap.sparse keeps alone, for few rows and for many", function()
+    neap.seed(4)
+    local m = nn.Sequential { input = { 40 }, nn.Linear { 40, 64 }, nn.ReLU(),
+      nn.Linear { 64, 10 } }
+    neap.prune(m, { amount = 0.8, method = "block", block = { 16, 1 }, layers = "linear1" })
+    local s = neap.sparse(m:eval())
+    local count = {}
+    for _, row in ipairs((s:plan { batch = 2 }):ops()) do count[row.type] = true end
+    assert.is_true(count.SparseFC and not count.SparseToDense)
+    for _, rows in ipairs { 1, 3, 40 } do
+      local x = neap.randn(rows, 40)
+      assert.is_true(s(x):close(m(x), { rtol = 1e-4, atol = 1e-5 }))
+    end
+    assert.is_nil(s:state_dict()["linear1.weight"])
+    assert.are.equal(32 * 16, s:param("linear1.weight.masked_values").data:n_element())
+    count = {}
+    for _, row in ipairs((neap.sparse(m, { least = 0.9 }):plan { batch = 2 }):ops()) do
+      count[row.type] = true
+    end
+    assert.is_nil(count.SparseFC)
+  end)
+
   it("says what it does not take, and changes nothing then", function()
     local m = model_of()
     local function refused(words, f, ...)

@@ -202,6 +202,12 @@ end
 -- How functions are called whose table is not all that they take, by record. What they give is a
 -- text that differs where an option does something, or nothing.
 local calls = {
+  ["neap.sparse"] = function(o)
+    neap.seed(1)
+    local m = nn.Sequential { nn.Linear { 4, 32 }, input = { 4 } }
+    neap.prune(m, { amount = 0.6, method = "block", block = { 16, 1 } })
+    return (neap.sparse(m, o):net { batch = 1 }):text()
+  end,
   ["neap.prune"] = function(o)
     neap.seed(1)
     local m = nn.Sequential { nn.Linear { 8, 4, name = "a" }, nn.Linear { 4, 4 }, input = { 8 } }
@@ -538,7 +544,8 @@ local other = {
   ["m:net.loss"] = nn.MseLoss(), ["m:net.metrics"] = "mae", ["m:net.keep"] = { "x" },
   ["m:net.target"] = false, ["m:net.input"] = { 3, 4 },
   ["m:net.without"] = "linear1", ["plan:whatif.without"] = "relu1", ["plan:whatif.run"] = false,
-  ["neap.prune.layers"] = { "a" }, ["neap.prune.amount"] = 0.25, ["neap.prune.block"] = { 2, 2 },
+  ["neap.prune.layers"] = { "a" }, ["neap.prune.amount"] = 0.25,
+  ["neap.sparse.least"] = 0.9, ["neap.prune.block"] = { 2, 2 },
   ["neap.quantize.percent"] = 80, ["neap.quantize.batches"] = 1,
   ["neap.quantize.skip"] = { "a" }, ["neap.fit_batch.input"] = { 3, 4 }, ["neap.fit_batch.max"] = 7,
   ["neap.fit_batch.loss"] = nn.MseLoss(), ["neap.workspace.forward"] = {},

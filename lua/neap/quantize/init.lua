@@ -1,11 +1,11 @@
 --- neap.quantize: a model that computes with bytes, of one that was trained in real numbers.
 -- @module neap.quantize
 local core = require "neap.core"
-local imported = require "neap.nn.imported"
 local module = require "neap.nn.module"
 local range = require "neap.quantize.range"
 local recipe = require "neap.quantize.recipe"
 local record = require "neap.inner.record"
+local rewritten = require "neap.quantize.rewritten"
 require "neap.nn" -- whatever a module can
 local fail = core.fail
 
@@ -25,21 +25,7 @@ local quantize_options = record.declare("neap.quantize", { call = "(model, data,
   { "skip", "names", {}, doc = "globs of layers that stay in real numbers" },
   example = 'neap.quantize(model, neap.rand(8, 4), { method = "percentile" })' })
 
---- The recipe as a module: its weights are state, which no training changes.
-local Quantized = module.class { "Quantized", name = "model",
-  init = function(self, o)
-    self._recipe, self._own = o.recipe, {}
-    for _, w in ipairs(o.weights) do
-      self._own[w.name] = imported.declare(self, { name = w.name, shape = w.tensor.shape,
-        dtype = w.tensor.dtype, init = { op = "Constant", value = 0 } })
-    end
-    self._fields.input_shape, self._fields.input_dtype = o.input, o.input_dtype
-  end,
-  forward = function(self, ...)
-    return recipe.write(self._recipe, { ... }, function(name)
-      return module.blob_of(self._own[name])
-    end)
-  end }
+local Quantized = rewritten.class "Quantized"
 
 -- ---- calibration --------------------------------------------------------------------------------
 
@@ -123,15 +109,9 @@ local function quantised_weights(r, most)
         if step.has_steps then add(name .. "_bias_scale", steps) end
       end
     else
-      for k, input in ipairs(step.inputs) do
-        local t = input and (k == 2 and step.weight or r.weights[input])
-        if t then add(input, t) end
-      end
+      recipe.real_weights(r, step, add)
     end
-    step.weight = step.weight and true
-    step.bias = step.bias and true
   end
-  for name in pairs(r.weights) do r.weights[name] = true end
   return list
 end
 
@@ -165,25 +145,16 @@ function M.quantize(model, data, given)
   local batch = iterate(state, control) or fail "neap.quantize: the data set has no rows"
   local first = batch.x or batch[1] or select(2, next(batch))
   local example = table.move(first.shape, 2, #first.shape, 1, {})
-  local shape = model._fields.input_shape or rawget(model, "_seen") or example
-  local function net_of(rows) return (model:net { batch = rows, train = false, input = shape }) end
-  local net, ws = net_of(2), model:workspace()
-  ws:init(net)
-  local r = recipe.of(net, net_of(4), 2, ws, skip)
+  local shape = rewritten.shape_of(model, example)
+  local r, ws, net_of = rewritten.recipe_of(model, shape)
+  recipe.quantise(r, skip)
   if next(r.root) == nil then
     fail("neap.quantize: the model has no Linear or Conv that can be quantised")
   end
   local each = walker(net_of, ws, r, data, o)
   local most = o.method == "minmax" and range.minmax(each) or range.percentile(each, o.percent)
   local weights = quantised_weights(r, most)
-  local q = Quantized { recipe = r, weights = weights, input = shape,
-    input_dtype = model._fields.input_dtype }
-  local by_name = {}
-  for _, w in ipairs(weights) do
-    by_name[imported.name_of(q, q._own[w.name])] = w.tensor
-  end
-  q:load_state_dict(by_name)
-  return q:eval()
+  return rewritten.make(Quantized, r, weights, shape, model)
 end
 
 return M

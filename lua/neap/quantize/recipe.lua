@@ -193,16 +193,24 @@ local function mark_sum(r, step, maker, readers)
   if maker[a].quantised and maker[b].quantised then mark(r, b, maker) end
 end
 
-local function choose(r, skip)
-  local maker, readers = index(r)
-  r.bytes, r.root = {}, {}
+--- The numbers of products' weights and biases, where these are known.
+local function find_products(r)
   for _, step in ipairs(r.steps) do
-    step.weight = step.weight or is_product[step.type] and r.weights[step.inputs[2]] or nil
-    local is_known = step.weight and not r.weights[step.inputs[1]]
-      and (not step.inputs[3] or r.weights[step.inputs[3]])
-    if is_product[step.type] and is_known and not is_skipped(step.inputs[2], skip) then
+    if is_product[step.type] then
+      step.weight = step.weight or r.weights[step.inputs[2]] or nil
+      step.bias = step.bias or step.inputs[3] and r.weights[step.inputs[3]] or nil
+      step.is_known = step.weight and not r.weights[step.inputs[1]]
+        and (not step.inputs[3] or step.bias) and true or false
+    end
+  end
+end
+
+--- Chooses the products that become products of bytes: all but those that globs of `skip` name.
+function recipe.quantise(r, skip)
+  local maker, readers = index(r)
+  for _, step in ipairs(r.steps) do
+    if step.is_known and not is_skipped(step.inputs[2], skip) then
       step.quantised = true
-      step.bias = step.bias or step.inputs[3] and r.weights[step.inputs[3]]
       mark(r, step.inputs[1], maker)
     end
   end
@@ -217,13 +225,26 @@ local function choose(r, skip)
   end
 end
 
---- The recipe of a net, its weights still real; `twice` is the net of twice the batch.
-function recipe.of(net, twice, batch, ws, skip)
+--- The recipe of a net, nothing quantised yet; `twice` is the net of twice the batch.
+function recipe.of(net, twice, batch, ws)
   local r = read(net, ws)
   find_batches(r, read(twice, ws), batch)
   fold(r)
-  choose(r, skip)
+  find_products(r)
+  r.bytes, r.root = {}, {}
   return r
+end
+
+--- Calls add(name, tensor) for what a step that stays in real numbers reads of weights.
+function recipe.real_weights(r, step, add)
+  if step.is_known then
+    add(step.inputs[2], step.weight)
+    if step.bias then add(step.inputs[2] .. "_bias", step.bias) end
+    return
+  end
+  for _, input in ipairs(step.inputs) do
+    if input and r.weights[input] then add(input, r.weights[input]) end
+  end
 end
 
 -- ---- writing it ---------------------------------------------------------------------------------
@@ -260,7 +281,9 @@ function recipe.write(r, xs, weight)
     end
     for _, s in ipairs(batch and step.scaled or {}) do attrs[s.name][s.at] = s.times * batch end
     local y = step.outputs[1]
-    if step.quantised then
+    if step.sparse then
+      real[y] = step.sparse(real_of(step.inputs[1]), weight)
+    elseif step.quantised then
       local w = step.inputs[2]
       local ins = { real_of(step.inputs[1]),
         op.apply("DequantizeLinear", { weight(w), weight(w .. "_scale") }, { axis = 1 }) }
@@ -277,7 +300,10 @@ function recipe.write(r, xs, weight)
     else
       local ins = {}
       for k, name in ipairs(step.inputs) do
-        ins[k] = name and (step.weight and k == 2 and weight(name) or real_of(name))
+        if not (step.is_known and k > 1) then ins[k] = name and real_of(name) end
+      end
+      if step.is_known then
+        ins[2], ins[3] = weight(step.inputs[2]), step.bias and weight(step.inputs[2] .. "_bias")
       end
       local outs = table.pack(op.apply(step.type, ins, attrs, #step.outputs))
       for k, name in ipairs(step.outputs) do
