@@ -188,7 +188,7 @@ end
 
 -- Outputs of a block, of which the kernel makes one vector (src/ops/sparse_fc.c).
 local WIDE <const> = 16
--- From so many rows on the dense product is as fast at nine of ten blocks zero, and faster at fewer.
+-- From so many rows on the dense product is as fast at nine of ten zero, and faster at fewer.
 local MOST_ROWS <const> = 16
 
 local sparse_options = record.declare("neap.sparse", { call = "(model, {})",
