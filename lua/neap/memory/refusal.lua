@@ -99,16 +99,25 @@ local function copy(t)
   return out
 end
 
+--- Of what the system has: seven eighths, as neap.fit_batch takes of free memory, and what the
+-- libraries need for themselves: stacks of threads, generated code and the rooms in which matrices
+-- are packed, which no plan counts and whose refusal oneDNN does not survive.
+function refusal.system_limit(available_bytes)
+  local of_all, of_thread = 32 << 20, 16 << 20
+  local own = of_all + of_thread * core.threads()
+  return math.max(math.min(available_bytes // 8 * 7, available_bytes - own), 1)
+end
+
 --- What a refusal by a workspace's own limit leaves its net, as limits of plans: others hold what
 -- the refusal counts and the net's plan does not. A refusal by a plan leaves the options' limits,
--- one by the system seven eighths of what it has, as neap.fit_batch takes of free memory.
+-- one by the system what `refusal.system_limit` says.
 -- @param net neap.net as it was refused
 -- @param memory table of its memory options
 -- @return f(memory options) -> the same within these limits; nil where nothing is left
 local function left_by(err, net, memory)
   local held, fixed = rawget(err, "held_bytes"), rawget(err, "fixed")
   if is_of_system(err) then
-    local most = rawget(err, "available_bytes") // 8 * 7
+    local most = refusal.system_limit(rawget(err, "available_bytes"))
     return function(given)
       local out = copy(given)
       if math.type(out.total) ~= "integer" or out.total > most then out.total = most end
