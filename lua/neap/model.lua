@@ -75,19 +75,44 @@ end
 local Imported = { __name = "neap.imported" }
 Imported.__index = Imported
 
---- f(x) for a net of one input, f{name = x} for any: one output as it is, several as a table by
--- name.
-Imported.__call = function(self, x)
-  local inputs = self.net:inputs()
+--- The feeds of a call by the inputs' names: each input, and nothing else. A workspace keeps what
+-- it was fed before, which is not what a function answers with.
+local function feeds_of(inputs, x, n_given)
+  local names = {}
+  for i, input in ipairs(inputs) do names[i] = input.name .. " = tensor" end
+  local call = #inputs == 1 and "f(x), or f{ %s }" or "f{ %s }"
+  call = call:format(table.concat(names, ", "))
+  if n_given > 1 then
+    fail(("an imported function takes one argument, %s, got %d"):format(call, n_given))
+  end
   if op.is_tensor(x) then
     if #inputs ~= 1 then
       fail(("the net has %d inputs: call it with { name = tensor }"):format(#inputs))
     end
-    x = { [inputs[1].name] = x }
+    return { [inputs[1].name] = x }
   end
+  if x == nil and #inputs == 0 then return {} end
+  if type(x) ~= "table" then
+    fail(("an imported function expects %s, got %s"):format(call,
+      x == nil and "nothing" or "a " .. type(x)))
+  end
+  local is_given = {}
+  for key in pairs(x) do is_given[op.is_blob(key) and key.name or key] = true end
+  for _, input in ipairs(inputs) do
+    if not is_given[input.name] then
+      fail(("input \"%s\" is missing; call it as %s"):format(input.name, call))
+    end
+  end
+  return x
+end
+
+--- f(x) for a net of one input, f{name = x} for any: one output as it is, several as a table by
+-- name.
+Imported.__call = function(self, ...)
+  local feeds = feeds_of(self.net:inputs(), (...), select("#", ...))
   local net, ws = self.net, self.workspace
-  if rawget(self, "_for") then net, ws = self._for(x) end
-  local out = ws:run(net, x)
+  if rawget(self, "_for") then net, ws = self._for(feeds) end
+  local out = ws:run(net, feeds)
   local names = net:outputs()
   return #names == 1 and out[names[1]] or out
 end
