@@ -234,7 +234,7 @@ describe("an op that ONNX has, exported", function()
     Digamma Eigh EmbeddingBag Erfinv GradNorm Histogram Inverse Kaiming Lgamma
     LinearRecurrence LogCumSumExp MatrixExp Multinomial Polygamma Qr RandInt RandPerm
     SearchSorted SetSlice ShiftLeft ShiftRight SlogDet Solve SolveTriangular Svd
-    SparseFC SparseToDense TruncatedNormal Unique Xavier SvdVals Pinv Lstsq
+    SparseFC SparseToDense Requantize TruncatedNormal Unique Xavier SvdVals Pinv Lstsq
     MatrixNorm]]):gmatch "%S+" do
     lacking[name] = true
   end

@@ -55,7 +55,7 @@ end
 local Model = module.class { "CaffeModel", name = "model",
   init = function(self, o)
     self._caffe = { phases = o.phases, phase = o.phase, records = {}, specs = {} }
-    self._arguments, self._gives_all = o.arguments, true
+    self._arguments = o.arguments
     declare_all(self, o.found)
     self._fields.input_shape = o.examples
     self._fields.input_dtype = "f32"

@@ -302,7 +302,8 @@ local net_fields = {
   { "traced", "boolean", false, doc = "whether the modules are noted that each op is of" },
   example = "m:net { batch = 16, train = true, loss = nn.CrossEntropyLoss() }" }
 net_fields.doc = "m:net { .. } gives a net of the model, its blobs by name, and a record of the \z
-  build."
+  build. The net's outputs are the loss and what is measured, or without a loss all that forward \z
+  gives."
 local net_options = option_record.declare("m:net", net_fields)
 
 -- What m:plan and the like take beside memory options: fields of m:net, and shapes of its inputs.
@@ -326,6 +327,17 @@ local function declare_arguments(self, net, o, blobs)
     end
   end
   return arguments, last
+end
+
+--- What forward gives, each blob once.
+local function results_of(outs)
+  local list, seen = {}, {}
+  for i = 1, outs.n do
+    local y = outs[i]
+    local key = is_blob(y) and y.name or y
+    if y ~= nil and not seen[key] then list[#list + 1], seen[key] = y, true end
+  end
+  return list
 end
 
 --- m:net{batch =, train =, ..} -> net, {x = blob (each field under its name), y = blob|nil,
@@ -381,9 +393,8 @@ function Module.net(self, given)
     declare_unread(self)
   end)
   for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
-  local outputs = { blobs.loss or blobs.output }
-  -- an imported model says its outputs itself, in its file
-  if not goal and rawget(self, "_gives_all") then outputs = table.move(outs, 1, outs.n, 1, {}) end
+  -- Without a loss it is all that forward gives: a file of the net gives it, too.
+  local outputs = goal and { blobs.loss } or results_of(outs)
   -- the output is the loss where a model has its losses in itself
   if blobs.loss and not o.train and blobs.loss.name ~= blobs.output.name then
     outputs[#outputs + 1] = blobs.output
@@ -666,7 +677,7 @@ local function run_eager(self, m, memory, ...)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
       e.outs = table.pack(m(table.unpack(ins, 1, xs.n)))
-      record.net:outputs { table.unpack(e.outs, 1, e.outs.n) }
+      record.net:outputs(results_of(e.outs))
     end).net
     return e
   end)
