@@ -246,6 +246,9 @@ static int read_csv(lua_State *L) {
 /* core.write_text(path, text) -> true, or nil, message, code */
 static int write_text(lua_State *L) {
   size_t n;
+  /* A number would name a file by its digits. */
+  if (lua_type(L, 1) != LUA_TSTRING)
+    neap_lua_fail(L, NEAP_ARGUMENT, "a path is expected, got %s", luaL_typename(L, 1));
   const char *path = neap_lua_check_string(L, 1), *text = neap_lua_check_lstring(L, 2, &n);
   neap_error error = {0};
   if (neap_io_write_text(path, text, n, &error) != NEAP_OK) return neap_lua_failure(L, &error);

@@ -452,9 +452,12 @@ end
 -- called so.
 function record.find(name)
   local short, method = name:gsub("^neap%.", ""):gsub("^t:", "trainer:"), nil
+  -- Whole names first: neap.sparse is no initialiser, though there is neap.init.sparse.
+  for _, r in ipairs(record.everything()) do
+    if r.name:gsub("^neap%.", "") == short then return r end
+  end
   for _, r in ipairs(record.everything()) do
     local own = r.name:gsub("^neap%.", "")
-    if own == short then return r end
     if own:match "[%w_]+$" == short then
       if not own:find(":", 1, true) then return r end
       method = method or r
