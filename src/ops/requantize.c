@@ -4,14 +4,15 @@
  * A scale is m 2^e with m a whole number of 31 bits. The sum times m loses 31 bits and, of a scale
  * below a half, -e more: it is rounded twice, first to the nearest with halves upwards, then to the
  * nearest with halves away from 0. Rounding once, with halves upwards, differs in a few of a
- * thousand results; some of TensorFlow Lite's kernels do one, some the other.
+ * thousand results; some of TensorFlow Lite's kernels do one, some the other. Sums of 16-bit
+ * integers have up to 48 bits; they are rounded once, and convolutions have 15 bits of the scale.
  */
 #include "ops/quantized.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { TO, ZERO, LEAST, MOST, AXIS, ONCE };
+enum { TO, ZERO, LEAST, MOST, AXIS, ONCE, WIDE };
 
 /* A scale in fixed point: m / 2^31 * 2^left / 2^right. */
 typedef struct fixed {
@@ -47,6 +48,32 @@ static int64_t times_twice(int64_t x, fixed f) {
   int64_t y = (wide * f.m + (INT64_C(1) << 30)) >> 31;
   int64_t mask = (INT64_C(1) << f.right) - 1, rest = y & mask;
   return (y >> f.right) + (rest > (mask >> 1) + (y < 0) ? 1 : 0);
+}
+
+/* Wide sums lie within this, and results within 33 bits, which are further than any bound goes. */
+#define WIDE_SUM 140737488355328.0
+#define WIDE_RESULT 4294967296.0
+
+/* x m / 2^shift, where it is within 33 bits: so |x| < 2^33 / scale, and no product below leaves 64
+ * bits. */
+static int64_t wide_product(int64_t x, int64_t m, int shift) {
+  if (shift < 1) return x * m * (INT64_C(1) << -shift);
+  if (shift < 17) return (x * m + (INT64_C(1) << (shift - 1))) >> shift;
+  /* In two parts, the lower one without its last 16 bits: half of 2^shift has none of these. */
+  int64_t low = (x * (m & 0xffff)) >> 16, half = INT64_C(1) << (shift - 17);
+  return (x * (m >> 16) + low + half) >> (shift - 16);
+}
+
+/* @param once whether all of the scale's bits count */
+static double times_wide(double x, fixed f, bool once) {
+  if (x != x) return 0;
+  x = fmin(fmax(x, -WIDE_SUM), WIDE_SUM);
+  int shift = 31 - f.left + f.right;
+  double real = ldexp(x * (double)f.m, -shift);
+  if (fabs(real) >= WIDE_RESULT) return copysign(WIDE_RESULT, real);
+  if (once) return (double)wide_product(llrint(x), f.m, shift);
+  int64_t m = NEAP_MIN((f.m + 0x8000) >> 16, 0x7fff);
+  return (double)wide_product(llrint(x), m, shift - 16);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
@@ -95,8 +122,10 @@ static void scale_large(double *x, fixed f, bool once, int64_t n) {
   }
 }
 
-static void scale(double *x, fixed f, bool once, int64_t n) {
-  if (f.left > 8 || !is_small(x, n))
+static void scale(double *x, fixed f, bool once, bool wide, int64_t n) {
+  if (wide)
+    for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], f, once);
+  else if (f.left > 8 || !is_small(x, n))
     scale_large(x, f, once, n);
   else if (once)
     scale_once(x, ldexp((double)f.m, f.left - f.right - 31), n);
@@ -108,7 +137,7 @@ typedef struct job {
   const neap_call *call;
   int64_t n_channel, inner; /* so many elements lie together that share a scale */
   double zero, least, most;
-  bool once;
+  bool once, wide;
 } job;
 
 /* No NaN comes here: comparisons do, which fmin and fmax are more than. */
@@ -157,7 +186,7 @@ static void run_range(void *context, int64_t begin, int64_t end) {
     }
     int64_t n = NEAP_MIN(NEAP_MIN(end, (row + 1) * k->inner) - at, TILE);
     load(&k->call->in[0], at, n, tile);
-    scale(tile, f, k->once, n);
+    scale(tile, f, k->once, k->wide, n);
     put(k, tile, at, n);
     at += n;
   }
@@ -179,7 +208,8 @@ static void run(const neap_call *call) {
            (double)attrs[ZERO].i,
            fmin(fmax(least, (double)attrs[LEAST].i), most),
            fmax(fmin(most, (double)attrs[MOST].i), least),
-           attrs[ONCE].i != 0};
+           attrs[ONCE].i != 0,
+           attrs[WIDE].i != 0};
   neap_parallel_for(n, NEAP_GRAIN, call->n_thread, run_range, &k);
 }
 
@@ -216,7 +246,7 @@ const neap_op neap_op_Requantize = {
     "y = min(max(zero + round(x scale), least), most), scale to 31 bits, rounded twice or once",
   .example = "net:Requantize({\"sum\", \"scale\"}, \"y\", {to = \"i8\", zero = -3})",
   .source = "TensorFlow Lite 8-bit quantization specification; gemmlowp, fixedpoint.h",
-  .inputs = {{"x", "any shape; whole numbers within 32 bits", NEAP_BIT(I32) | NEAP_WIDE},
+  .inputs = {{"x", "any shape; whole numbers within 32 bits, or 48", NEAP_BIT(I32) | NEAP_WIDE},
              {"scale", "of x over that of y: one, or one for each position along axis",
               NEAP_BIT(F64)}},
   .outputs = {{"y", "shape of x", NEAP_INTEGERS}},
@@ -225,17 +255,22 @@ const neap_op neap_op_Requantize = {
             [LEAST] = {"least", "the least that y has", NEAP_ATTR_INT, .value = {.i = INT32_MIN}},
             [MOST] = {"most", "the most that y has", NEAP_ATTR_INT, .value = {.i = INT32_MAX}},
             [AXIS] = {"axis", "the dimension of the channels", NEAP_ATTR_AXIS, .value = {.i = 1}},
-            [ONCE] = {"once", "round once, with halves upwards", NEAP_ATTR_BOOL}},
+            [ONCE] = {"once", "round once, with halves upwards", NEAP_ATTR_BOOL},
+            [WIDE] = {"wide",
+                      "sums within 48 bits, rounded once; of a scale of 15 bits unless once",
+                      NEAP_ATTR_BOOL}},
   .infer = infer,
   .no_grad = true,
   .nan = NEAP_NAN_DECIDES,
   .special =
-    "NaN counts as 0, infinities as the bounds of 32 bits; a scale that is none counts as "
+    "NaN counts as 0, infinities as the bounds of 32 bits, or 48; a scale that is none counts as "
     "0",
   .kernels = NEAP_REF(run, NEAP_WIDE | NEAP_BIT(I32)),
   .cases =
     "{ {x={{2,3,7}, dtype=\"i32\", low=-9000, high=9000}, scale={{3}, dtype=\"f64\", low=0.001, "
     "high=0.01}, to=\"u8\", zero=128, least=120, axis=2}, {x={{2,3,7}, low=-9000, high=9000}, "
     "scale={{}, dtype=\"f64\", low=0.001, high=0.01}, to=\"i8\", zero=3, once=true}, "
+    "{x={{2,3}, low=-9e9, high=9e9}, scale={{}, dtype=\"f64\", low=1e-6, high=3e-6}, to=\"i16\", "
+    "wide=true}, "
     "{x={0,4}, scale={{4}, dtype=\"f64\"}, to=\"i32\", axis=-1} }",
 };

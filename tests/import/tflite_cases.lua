@@ -217,6 +217,26 @@ case("CONV_2D i16", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
 case("ADD i16", "ADD", { 11, b(0), b(0) }, { q16(0.0004, 6), q16(0.0003, 6) }, { q16(0.0006, 6) })
 case("CONV_3D", "CONV_3D", { 106, b(0), i(1), i(2), i(2), b(0), i(1), i(1), i(1) },
   { f(1, 2, 3, 3, 2), known(f(2, 2, 2, 2, 2), 0.5) }, { f(1, 2, 2, 2, 2) })
+case("CONV_3D of five sizes", "CONV_3D",
+  { 106, b(1), i(1), i(1), i(1), b(0), i(1), i(1), i(1) },
+  { f(1, 3, 2, 4, 3), known(f(2, 1, 3, 3, 4), 0.5) }, { f(1, 2, 2, 2, 4) })
+-- Sums of 16-bit activations, beyond 32 bits.
+local function wide_bias(scale)
+  return { type = "i64", shape = { 2 }, data = { 3000000000, -4000000000 }, scale = { scale } }
+end
+case("FULLY_CONNECTED i16", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
+  { q16(0.0005, 3, 9), known(q(0.01, 0, 2, 9)), wide_bias(5e-6) }, { q16(0.7, 3, 2) })
+case("CONV_2D i16 wide", "CONV_2D", { 1, b(0), i(2), i(2), b(0), i(1), i(1) },
+  { q16(0.0005, 1, 4, 4, 2), known(q(0.01, 0, 2, 3, 3, 2)), wide_bias(5e-6) },
+  { q16(0.7, 1, 2, 2, 2) })
+case("DEPTHWISE_CONV_2D i16", "DEPTHWISE_CONV_2D", { 2, b(0), i(1), i(1), i(1), b(0), i(1), i(1) },
+  { q16(0.0005, 1, 4, 4, 2), known(q(0.01, 0, 1, 3, 3, 2)), wide_bias(5e-6) },
+  { q16(0.7, 1, 4, 4, 2) })
+case("TRANSPOSE_CONV i16", "TRANSPOSE_CONV", { 49, b(0), i(2), i(2), b(0) },
+  { list { 1, 4, 4, 2 }, channels({ type = "i8", shape = { 2, 3, 3, 5 } }, 2, 0),
+    q16(0.0005, 1, 2, 2, 5) }, { q16(0.0007, 1, 4, 4, 2) })
+case("BATCH_MATMUL i16", "BATCH_MATMUL", { 101, b(0), b(0) }, { q16(0.0005, 3, 5),
+  q16(0.0004, 5, 6) }, { q16(0.015, 3, 6) })
 case("FULLY_CONNECTED", "FULLY_CONNECTED", { 8, b(1), b(0), b(0) },
   { f(2, 2, 3), known(f(2, 3)), known(f(2)) }, { f(4, 2) })
 case("FULLY_CONNECTED kept", "FULLY_CONNECTED", { 8, b(0), b(0), b(1) },

@@ -65,12 +65,13 @@ end
 
 --- Sums as integers of tensor t: `scale` is that of the sums over that of t, one number or one for
 -- each position along the dimension `axis`.
--- @param once whether the standard's kernel for this operator rounds once
-function I.requantised(n, sums, scale, axis, t, once)
+-- @param o {once = whether the standard's kernel for this operator rounds once, wide = whether its
+-- sums have 64 bits}
+function I.requantised(n, sums, scale, axis, t, o)
   local least, most = T.bounds(n, t)
   local operand = #scale == 1 and kit.number(scale[1], "f64") or core.tensor(scale, "f64")
   return F.Requantize({ sums, operand }, { to = t.dtype, zero = t.zero[1], least = least,
-    most = most, axis = axis, once = once })
+    most = most, axis = axis, once = o and o.once, wide = o and o.wide })
 end
 
 --- The scales of sums over that of the result, as the standard's kernels compute them: in double.

@@ -66,15 +66,18 @@ end
 -- @param attrs of a convolution; nil of a matrix product, whose kernels round once
 local function product_with(n, f, attrs, x, w, b)
   local reads, y = n.row.reads, n.row.makes[1]
-  if not I.is_integer(n, 2) or reads[1].dtype == "i16" then
-    -- Numbers: weights in few bits, or activations in 16, whose sums are no 32 bits.
+  if not I.is_integer(n, 2) then
+    -- Numbers: weights in few bits.
     x, w, b = as_numbers(n, 1, x, 1), as_numbers(n, 2, w, 1), b and as_numbers(n, 3, b, 1)
     local real = T.activated(n, f(x, w, b))
     return T.quantised(y) and T.quantise(n, real, y) or real
   end
   local sums = I.sums(n, f, x, w, b, attrs)
+  -- Of 16 bits sums have 64, unless a bias of 32 says that they have as many.
+  local is_16 = reads[1].dtype == "i16"
+  local wide = is_16 and not (b and reads[3].dtype == "i32")
   return I.requantised(n, sums, I.product_scales(reads[1], reads[2], y), 2, y,
-    attrs == nil)
+    { once = attrs == nil and wide == is_16, wide = wide })
 end
 
 local function bias(n) return n.inputs[3] and n:x(3) or nil end
@@ -152,7 +155,8 @@ local function transpose_conv(n)
     return T.all_zero(t.zero) and v or F.Sub { v, T.beside(v, t.zero, axis, "f64") }
   end
   local sums = f(wide(x, reads[3], 1), wide(w, reads[2], 2), b and kit.cast(b, "f64"))
-  return T.as_first(n, I.requantised(n, sums, I.product_scales(reads[3], reads[2], y), 2, y))
+  return T.as_first(n, I.requantised(n, sums, I.product_scales(reads[3], reads[2], y), 2, y,
+    { wide = reads[3].dtype == "i16" }))
 end
 
 -- ---- products of matrices -----------------------------------------------------------------------
@@ -169,7 +173,8 @@ local function batch_matmul(n)
     return t.zero[1] == 0 and v or F.Sub { v, kit.number(t.zero[1], "f64") }
   end
   local sums = F.MatMul({ wide(a, reads[1]), wide(b, reads[2]) }, attrs)
-  return I.requantised(n, sums, { reads[1].scale[1] * reads[2].scale[1] / y.scale[1] }, nil, y)
+  return I.requantised(n, sums, { reads[1].scale[1] * reads[2].scale[1] / y.scale[1] }, nil, y,
+    { wide = reads[1].dtype == "i16" })
 end
 
 -- ---- fully connected ----------------------------------------------------------------------------
