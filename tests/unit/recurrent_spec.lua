@@ -88,6 +88,14 @@ describe("ops as PyTorch has them", function()
     assert.are.equal(0x1.fffffep127, odd:nan_to_num():max():item())
     assert.are.equal(3, neap.tensor({ 1, nan, 2 }):nan_sum():item())
     assert.are.equal(1.5, neap.tensor({ 1, nan, 2 }):nan_mean():item())
+    for _, case in ipairs { { { 1, 2, inf }, 0.5, 2 }, { { -inf, 1, 2 }, 0.5, 1 },
+      { { 1, inf }, 0, 1 }, { { 1, inf }, 1, inf }, { { -inf, 1 }, 1, 1 }, { { -inf, 1 }, 0, -inf },
+      { { inf, inf }, 0.5, inf }, { { 1, inf, 3, 2 }, 0.9, inf }, { { -inf, 1 }, 0.2, -inf },
+      { { -1e8, 1e-8 }, 1, neap.tensor(1e-8):item() }, { { 7 }, 0.3, 7 } } do
+      assert.equal(case[3], neap.tensor(case[1]):quantile(case[2]):item())
+    end
+    local none = neap.tensor({ -inf, inf }):quantile(0.5):item()
+    assert.is_true(none ~= none)
     local q = neap.tensor({ 1, nan, 2 }):quantile(0.1):item()
     assert.is_true(q ~= q)
     near(neap.tensor { 0, 0, 3 },

@@ -23,6 +23,16 @@ end
 
 local keepdim = { "keepdim", "boolean", false, doc = "leave the dimension in the shape, as 1" }
 
+--- What lies a share f of the way from low to high. Of infinities the difference is none, but the
+-- sum of both, weighed, is; an element that has no weight is not looked at.
+local function between(low, high_of, f)
+  if f == 0 then return low end
+  local high = high_of()
+  if f == 1 then return high end
+  local y = low + (high - low) * f
+  return where(y:ne(y), low * (1 - f) + high * f, y)
+end
+
 define { "Quantile",
   summary = "Quantiles along a dimension, between two elements by distance; NaN where one is.",
   math = "y = x_(k) + (x_(k+1) - x_(k)) f, q (n - 1) = k + f, x in order",
@@ -41,9 +51,9 @@ define { "Quantile",
     local at = o.q * (n - 1)
     local k = math.min(math.floor(at), math.max(n - 2, 0))
     local sorted = x:sort { axis = d } -- a NaN is the last
-    local low, high = part(sorted, d, k + 1, k + 1), part(sorted, d, math.min(k + 2, n),
-      math.min(k + 2, n))
-    local y = low + (high - low) * (at - k)
+    local y = between(part(sorted, d, k + 1, k + 1), function()
+      return part(sorted, d, k + 2, k + 2)
+    end, at - k)
     local last = part(sorted, d, n, n)
     y = where(last:ne(last), last, y)
     return o.keepdim and o.axis and y or y:squeeze { axes = { d } }
