@@ -273,6 +273,39 @@ describe("an ONNX file", function()
     assert.same({ 2, 2, 1 }, out.n:totable())
   end)
 
+  it("has sums of bytes that wrap at 32 bits", function()
+    local k = 40000
+    local f = assert(import(kit.model {
+      inputs = { kit.value("a", { 1, k }, 2), kit.value("b", { k, 1 }, 2) },
+      outputs = { kit.value("y", { 1, 1 }, 6) },
+      nodes = { kit.node("MatMulInteger", { "a", "b" }, { "y" }) } }))
+    local function bytes(value, ...) return neap.full { value = value, dtype = "u8", ... } end
+    local a = bytes(255, 1, k)
+    assert.same({ { 255 * 255 * k - (1 << 32) } },
+      f { a = a, b = bytes(255, k, 1) }:totable())
+    assert.same({ { 255 * k } }, f { a = a, b = bytes(1, k, 1) }:totable())
+    local g = assert(import(kit.model {
+      inputs = { kit.value("x", { 1, k, 1 }, 2), kit.value("w", { 1, k, 1 }, 2) },
+      outputs = { kit.value("y", { 1, 1, 1 }, 6) },
+      nodes = { kit.node("ConvInteger", { "x", "w" }, { "y" }) } }))
+    local x = a:reshape(1, k, 1)
+    assert.same({ { { 255 * 255 * k - (1 << 32) } } }, g { x = x, w = x }:totable())
+  end)
+
+  it("has a scale of 1 for zeros alone, and their quotient else", function()
+    local f = assert(import(kit.model { inputs = { kit.value("x", { 3 }) },
+      outputs = { kit.value("y", { 3 }, 2), kit.value("s", {}), kit.value("z", {}, 2) },
+      nodes = { kit.node("DynamicQuantizeLinear", { "x" }, { "y", "s", "z" }) } }))
+    local out = f(neap.zeros(3))
+    assert.equal(1, out.s:item())
+    assert.same({ 0, 0, 0 }, out.y:totable())
+    out = f(neap.tensor { -1, 0, 254 })
+    assert.equal(1, out.s:item())
+    assert.equal(1, out.z:item())
+    out = f(neap.tensor { 0, 51, 510 })
+    assert.equal(2, out.s:item())
+  end)
+
   it("may have its nodes in any order", function()
     local g = { inputs = { kit.value("x", { 2 }) }, outputs = { kit.value("y", { 2 }) },
       nodes = { kit.node("Neg", { "h" }, { "y" }), kit.node("Abs", { "x" }, { "h" }) } }

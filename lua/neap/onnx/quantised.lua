@@ -49,6 +49,16 @@ local function centered(x, zero, wide)
   return zero and F.Sub { x, kit.cast(zero, x.dtype) } or x
 end
 
+--- Sums of `count` products of bytes less their zero points as i32, which wrap.
+local function wrapped(sums, count)
+  if count * 255 * 255 >= 2^31 then
+    local turns = F.Floor(F.Mul { F.Add { sums, kit.number(2^31, "f64") },
+      kit.number(2^-32, "f64") })
+    sums = F.Sub { sums, F.Mul { turns, kit.number(2^32, "f64") } }
+  end
+  return kit.cast(sums, "i32")
+end
+
 --- Zero points of the rows of a, or of the columns of b.
 local function of_rows(v, rank)
   if not v or #v.shape ~= 1 or v.shape[1] == 1 or rank < 2 then
@@ -213,12 +223,13 @@ return function(op, out)
     local scale = F.Div { F.Sub { high, low }, kit.number(255, "f32") }
     local safe = F.Where { F.Eq { scale, zero }, kit.number(1, "f32"), scale }
     local at = saturated(F.Round(F.Div { F.Neg(low), safe }), 2)
-    return round_to(n, x, safe, at, 2), scale, at
+    -- Of zeros alone the scale is 1, as ONNX Runtime has it: the standard's 0 gives nothing back.
+    return round_to(n, x, safe, at, 2), safe, at
   end
 
   function op.MatMulInteger(_, a, b, a_zero, b_zero)
     local y = F.MatMul { centered(a, of_rows(a_zero, #a.shape)), centered(b, of_columns(b_zero)) }
-    return kit.cast(y, "i32")
+    return wrapped(y, a.shape[#a.shape])
   end
 
   function op.QLinearMatMul(n)
@@ -241,7 +252,7 @@ return function(op, out)
   end
 
   function op.ConvInteger(n, x, w, x_zero, w_zero)
-    return kit.cast(conv(n, x, w, x_zero, w_zero), "i32")
+    return wrapped(conv(n, x, w, x_zero, w_zero), kit.product(w.shape) // math.max(w.shape[1], 1))
   end
 
   function op.QLinearConv(n)
