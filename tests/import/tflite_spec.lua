@@ -199,3 +199,16 @@ describe("quantised numbers of a TFLite file", function()
     assert.same({ { 0, 255 }, { 122, 136 }, { 130, 124 }, { 255, 0 } }, y:totable()[1][1])
   end)
 end)
+
+describe("weights of 8 bits beside floats", function()
+  it("are numbers, and a note says what TensorFlow Lite does with x", function()
+    local f = assert(kit.import { tensors = { { name = "x", shape = { 1, 2 } },
+        { name = "w", type = "i8", shape = { 1, 2 }, data = { 3, -2 }, scale = { 0.5 } },
+        { name = "y", shape = { 1, 1 } } },
+      ops = { { "FULLY_CONNECTED", { 0, 1, -1 }, { 2 }, { 8, { "i8", 0 } } } },
+      inputs = { 0 }, outputs = { 2 } })
+    assert.same({ { 0.25 } }, f(neap.tensor { { 0.5, 0.5 } }):totable())
+    assert.equal(1, #f.notes)
+    assert.matches("FULLY_CONNECTED.*weights of i8.*x to 8 bits first", f.notes[1])
+  end)
+end)

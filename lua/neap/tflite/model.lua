@@ -92,6 +92,20 @@ end
 
 local graph_of
 
+--- Notes of operators that read floats and make floats with weights in few bits: TensorFlow Lite
+-- brings x to 8 bits in each run for these, which is its way to be fast.
+local function note_hybrids(nodes, notes)
+  for _, row in ipairs(nodes) do
+    local x, w, y = row.reads[1], row.reads[2], row.makes[1]
+    local is_hybrid = x and w and y and x.dtype == "f32" and y.dtype == "f32" and w.tensor
+      and w.scale and w.dtype ~= "f32"
+    if is_hybrid then
+      notes[#notes + 1] = ("%s: weights of %s are numbers times x as it is; TensorFlow Lite \z
+        brings x to 8 bits first"):format(row.place, w.dtype)
+    end
+  end
+end
+
 --- The options, with the subgraphs that they name in their place.
 local function attrs_of(file, row, place, depth)
   local attrs = row.attrs
@@ -120,6 +134,7 @@ function graph_of(file, number, depth, notes)
   local function values(places)
     return kit.map(places, function(place) return input_of(g.tensors[place]) end)
   end
+  note_hybrids(nodes, notes or {})
   return { name = g.name or "main", nodes = nodes, inputs = values(g.inputs),
     outputs = values(g.outputs), initializers = initializers_of(g, notes or {}) }
 end
