@@ -224,6 +224,27 @@ describe("optim", function()
     assert.is_truthy(net:blob "w.direction")
   end)
 
+  it("LBFGS is refused where a batch is run in parts", function()
+    for _, option in ipairs { "micro", "accumulate" } do
+      local o = { loss = nn.MseLoss(), optimizer = optim.LBFGS {},
+        model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }, [option] = 2 }
+      raises({ "optim.LBFGS", option }, neap.trainer, o)
+    end
+    neap.trainer { loss = nn.MseLoss(), optimizer = optim.LBFGS {}, accumulate = 1,
+      model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } } }:close()
+  end)
+
+  it("schedules refuse what they would not look at", function()
+    raises({ "optim.cyclic: factor = 0.5", "triangular" }, optim.cyclic,
+      { 0.1, factor = 0.5 })
+    raises("optim.chained: a list of no schedules", optim.chained, { {} })
+    raises("optim.chained: schedule 2 is a number", optim.chained,
+      { { optim.step { 3 }, 5 } })
+    raises("optim.sequence: a list of no schedules", optim.sequence, { {}, at = {} })
+    raises("at has 2 steps, expected 1", optim.sequence,
+      { { optim.step { 3 }, optim.step { 5 } }, at = { 4, 9 } })
+  end)
+
   it("Adafactor as PyTorch", function()
     local m = nn.Linear { 3, 2 }
     m:param("weight").data = neap.tensor { { 0.1, -0.2, 0.3 }, { 0.4, 0.5, -0.6 } }

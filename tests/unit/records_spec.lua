@@ -598,7 +598,6 @@ local with = {
   ["nn.ConvTranspose2d.output_padding"] = { stride = 2 },
   ["nn.ConvTranspose3d.output_padding"] = { stride = 2 },
   ["optim.cyclic.factor"] = { shape = "exponential" },
-  ["optim.cyclic.shape"] = { factor = 0.9 },
   ["optim.SGD.momentum"] = {}, ["neap.data.text.vocabulary"] = { unknown = 0 },
   ["neap.data.chars.vocabulary"] = { unknown = 0 },
   ["neap.workspace.forward"] = { parent = neap.workspace {} },

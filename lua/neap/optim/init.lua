@@ -1,6 +1,6 @@
---- Optimizers; schedules are in neap.optim.schedules. An optimizer is settings; `apply` adds its
--- update ops to a net, one per parameter, with the learning rate as an input blob, so that a change
--- of `lr` takes effect at the next step without planning again.
+--- Optimizers and schedules, which are beside them: optim.step { 1000 }. An optimizer is settings;
+-- `apply` adds its update ops to a net, one per parameter, with the learning rate as an input blob,
+-- so that a change of `lr` takes effect at the next step without planning again.
 --
 -- INVARIANT: one input "lr" serves every group: group k updates with lr times its `scale`, its own
 -- rate over the base rate. So a schedule moves all groups alike.
@@ -461,7 +461,8 @@ optim.Rprop = maker("Rprop", {
 
 optim.LBFGS = maker("LBFGS", {
   doc = [[Newton's step as gradients of the last steps say it (Liu and Nocedal, 1989), for losses
-    of all data at once: every step sees the same batch, and nothing is drawn. A step of training
+    of all data at once: every step sees the same batch, and nothing is drawn; it takes no micro and
+    no accumulate. A step of training
     is one look at the loss: where that has not fallen as the slope promised, the next one is
     shorter, in the same direction.]],
   { "lr", "number", 1, min = 0, doc = "length of the steps that are tried first" },

@@ -2,20 +2,34 @@
 -- rate of the step. What they need to know they are made with, or find in the records, which
 -- checkpoints have too: so that a run that goes on has the rates of one that was never stopped.
 -- @module neap.optim.schedules
+local fail = require("neap.core").fail
 local record = require "neap.inner.record"
 local schedules = {}
 
 --- Adds a schedule: optim.NAME { .. } by its record, and its rate as rate(o, step, lr, records).
-local function schedule(name, spec, rate)
+-- @param check f(o): raises for options that do not go together; nil where all do
+local function schedule(name, spec, rate, check)
   local own = record.declare("optim." .. name, spec)
   schedules[name] = function(given)
     local o = own:read(given)
+    if check then check(o) end
     return record.note(function(step, lr, records) return rate(o, step, lr, records or {}) end, o)
   end
 end
 
 local every = { "every", "integer", min = 1, required = true,
   doc = "steps from one change to the next" }
+
+--- Raises unless `schedules` is a list of some.
+local function check_list(who, o)
+  for i, f in ipairs(o.schedules) do
+    local meta = getmetatable(f)
+    if type(f) ~= "function" and not (meta and meta.__call) then
+      fail(("%s: schedule %d is a %s, expected a schedule or a function"):format(who, i, type(f)))
+    end
+  end
+  if #o.schedules == 0 then fail(who .. ": a list of no schedules") end
+end
 
 --- From a to b, as t goes from 0 to 1, along half a cosine.
 local function half_cosine(a, b, t) return b + (a - b) * 0.5 * (1 + math.cos(math.pi * t)) end
@@ -153,6 +167,11 @@ schedule("cyclic", {
     local shrunk = o.shape == "triangular2" and 0.5 ^ cycle
       or o.shape == "exponential" and o.factor ^ at or 1
     return lr + (o.most - lr) * height * shrunk
+  end, function(o)
+    if o.factor ~= 1 and o.shape ~= "exponential" then
+      fail(("optim.cyclic: factor = %g is of shape = \"exponential\"; the shape is \"%s\""):format(
+        o.factor, o.shape))
+    end
   end)
 
 schedule("chained", {
@@ -165,7 +184,7 @@ schedule("chained", {
   function(o, step, lr, records)
     for _, f in ipairs(o.schedules) do lr = f(step, lr, records) end
     return lr
-  end)
+  end, function(o) check_list("optim.chained", o) end)
 
 schedule("warmup", {
   doc = "Linear from 0 to the base rate; then constant, or as another schedule says.",
@@ -194,6 +213,12 @@ schedule("sequence", {
       before = last
     end
     return lr
+  end, function(o)
+    check_list("optim.sequence", o)
+    if #o.at ~= #o.schedules - 1 then
+      fail(("optim.sequence: at has %d steps, expected %d for %d schedules"):format(#o.at,
+        #o.schedules - 1, #o.schedules))
+    end
   end)
 
 --- What a plateau's schedule looks at of an epoch, nil where the epoch has nothing of it.

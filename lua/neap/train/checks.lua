@@ -98,6 +98,16 @@ local function check_reduction(o, goal, accumulate)
   return reduces
 end
 
+--- Raises where gradients of several runs are added for an optimizer that looks at the loss and the
+-- gradients of the whole batch at once.
+local function check_optimizer(o, accumulate)
+  local option = o.micro ~= nil and "micro" or accumulate and "accumulate"
+  if not option or not o.optimizer.whole then return end
+  fail(("neap.trainer: optim.%s looks at the loss and the gradients of a whole batch at once; \z
+    %s adds them up in parts: leave it out, or take another optimizer"):format(o.optimizer.name,
+      option))
+end
+
 -- ---- of data ------------------------------------------------------------------------------------
 
 --- Raises for a batch larger than the trainer was made for.
@@ -214,7 +224,7 @@ end
 
 return {
   metrics = check_metrics, terms = check_terms, accumulate = read_accumulate,
-  reduction = check_reduction,
+  reduction = check_reduction, optimizer = check_optimizer,
   most = check_most, set = check_set, fields = check_fields,
   checkpoint = take_checkpoint, valid = check_valid,
 }

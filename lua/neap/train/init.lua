@@ -168,6 +168,7 @@ local function new(given)
   self.metric_names = build.metric_names(self.metrics)
   checks.terms(self.goal, self.metric_names)
   self.accumulate = checks.accumulate(o.accumulate)
+  checks.optimizer(o, self.accumulate)
   self.reduces = checks.reduction(o, self.goal, self.accumulate)
   if o.seed then o.model:seed(o.seed) end
   for key, value in pairs(o.memory or {}) do
