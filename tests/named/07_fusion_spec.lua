@@ -144,6 +144,45 @@ describe("fusion", function()
     end))
   end)
 
+  it("leaves factors alone of what has other features, a relu, or reads what is overwritten",
+    function()
+      local function leaves(y_of)
+        local net = neap.net "no"
+        local function param(name, shape) return net:param(name, shape, neap.init.normal {}) end
+        local feeds = y_of(net, param)
+        net:outputs { "y" }
+        assert.is_nil(rules(net).scale)
+        agree(net, "y", feeds)
+      end
+      -- As many rows as features: the factors are those of the rows.
+      leaves(function(net, param)
+        local h = net:FC { net:input("x", { 2, 5, 6 }), param("w", { 5, 6 }), param("b", { 5 }) }
+        net:Mul({ h, param("c", { 5, 1 }) }, "y")
+        return { x = neap.randn(2, 5, 6) }
+      end)
+      -- What a relu gives is not what it gives of a product by a number below 0.
+      leaves(function(net, param)
+        local h = net:BatchNorm({ net:input("x", { 4, 6 }), param("g", { 6 }), param("be", { 6 }),
+          param("m", { 6 }), net:param("v", { 6 }, 2) }, "h", { training = false, relu = true })
+        net:Mul({ h, param("c", { 6 }) }, "y")
+        return { x = neap.randn(4, 6) }
+      end)
+      -- At the factor's place the product would read what is there by then.
+      leaves(function(net, param)
+        local s = net:declare("s", "state", { 2, 4 }, "f32", { op = "Constant", value = 1 })
+        local h = net:FC { s, param("w", { 4, 4 }) }
+        net:op("RunningAverage", { s, net:input("x", { 2, 4 }) }, { s }, { momentum = 0.5 })
+        net:Mul({ h, param("c", { 4 }) }, "y")
+        return { x = neap.full { 2, 4, value = 3 } }
+      end)
+      -- A bias that is fed would be scaled anew in each run.
+      leaves(function(net, param)
+        local h = net:FC { net:input("x", { 3, 4 }), param("w", { 5, 4 }), net:input("b", { 5 }) }
+        net:Mul({ h, param("c", { 5 }) }, "y")
+        return { x = neap.randn(3, 4), b = neap.randn(5) }
+      end)
+    end)
+
   it("keeps its tolerance with extreme statistics, against what the \z
       normalisation subtracts", function()
     local net = neap.net "extreme"

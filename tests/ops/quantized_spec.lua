@@ -78,6 +78,123 @@ describe("products of bytes", function()
     end)
   end
 
+  --- A net that says with bytes what `words` do, which gives y: fused and not, to within a step of
+  -- what is rounded; and how many ops of each type it plans. The number of s600 and of z5 is in the
+  -- name, all else is drawn.
+  local function becomes(count, words)
+    neap.seed(6)
+    local feeds = {}
+    for name, dtype, shape in words:gmatch "(%w+) ([uif]%d+) (%b())" do
+      local sizes = {}
+      for n in shape:gmatch "%d+" do sizes[#sizes + 1] = math.tointeger(n) end
+      local given = tonumber(name:match "^[sz](%d+)$")
+      local x = given and neap.tensor(given * 1.0) or neap.rand(sizes) + 0.5
+      if dtype ~= "f32" and not given then x = x * 100 - 70 end -- -20 to 80
+      feeds[name] = (dtype == "u8" and not given and x:abs() or x):to(dtype)
+    end
+    local net = neap.net_from("net f\n" .. words .. "\noutputs y")
+    local function run(options)
+      local ws <close> = neap.workspace { store = false }
+      for name, t in pairs(feeds) do ws:feed(name, t) end
+      local program <close> = ws:compile(net, options)
+      program:run()
+      local got = {}
+      for _, row in ipairs(program.plan:ops()) do got[row.type] = (got[row.type] or 0) + 1 end
+      return ws:fetch "y", got
+    end
+    local want = run({ fuse = false, engine = "ref" }):to "f32"
+    assert.is_true(want:std():item() > 0)
+    for _, options in ipairs { {}, { engine = "ref" } } do
+      local y, got = run(options)
+      for name, n in pairs(count) do assert.are.equal(n, got[name] or 0, name) end
+      local off, step = (y:to "f32" - want):abs(), 1
+      if y.dtype == "f32" then step = 1e-5 * want:abs():max():item() end
+      assert.is_true(off:max():item() <= step, words)
+    end
+  end
+
+  it("count what lies beside an image of i8 as 0, with a zero point or without", function()
+    for _, zero in ipairs { "", ", z5" } do
+      becomes({ FusedQLinearConv = 1, Conv = 0 }, ([[
+input x i8 (2,3,5,5)
+state w i8 (4,3,3,3)
+state z5 i8 ()
+state s1 f32 ()
+state s600 f32 ()
+xr = DequantizeLinear(x, s1%s)
+wr = DequantizeLinear(w, s1)
+c = Conv(xr, wr) { pad = {1} }
+y = QuantizeLinear(c, s600, z5)]]):format(zero))
+    end
+  end)
+
+  it("are left in real numbers where a scale, a zero point or an activation is another", function()
+    local function product(n, weight, rest)
+      becomes({ FusedQLinearFC = n }, ([[
+input x i8 (4,8)
+state w i8 (8,8)
+state ws f32 (8)
+state z5 i8 ()
+state s1 f32 ()
+state s600 f32 ()
+xr = DequantizeLinear(x, s1)
+wr = DequantizeLinear(%s
+h = FC(xr, wr)
+%s]]):format(weight, rest))
+    end
+    local rounded = "y = QuantizeLinear(h, s600, z5)"
+    product(1, "w, ws) { axis = 0 }", rounded)
+    product(0, "w, ws) { axis = 1 }", rounded) -- of inputs, not of outputs
+    product(0, "w, s1, z5)", rounded)
+    product(0, "w, s1)", "g = Tanh(h)\ny = QuantizeLinear(g, s1)")
+    product(1, "w, s1)", "k = QuantizeLinear(h, s600, z5)\nr = DequantizeLinear(k, s600, z5)\n"
+      .. "d = Mul(h, r)\ny = Add(d, r)") -- the real product is read, too
+    -- A summand in bytes that are none of y's.
+    for dtype, n in pairs { u8 = 1, i8 = 0 } do
+      becomes({ QuantizeLinear = n, FusedQLinearConv = 1 }, ([[
+input x i8 (2,8,4,4)
+state w i8 (8,8,1,1)
+state z5 i8 ()
+state s1 f32 ()
+state s600 f32 ()
+xr = DequantizeLinear(x, s1)
+wr = DequantizeLinear(w, s1)
+h = Conv(xr, wr)
+input q %s (2,8,4,4)
+state s20 f32 ()
+r = DequantizeLinear(q, s20)
+a = Add(h, r)
+y = QuantizeLinear(a, s600, z5)]]):format(dtype))
+    end
+  end)
+
+  it("of ONNX stay where weights have a zero point, or rows a scale each", function()
+    for _, case in ipairs { { 0, "s1", "z5" }, { 0, "xs", "" } } do
+      becomes({ FusedQLinearFC = case[1], QLinearMatMul = 1 - case[1] }, ([[
+input x i8 (4,8)
+state w i8 (8,6)
+state xs f32 (4)
+state z5 i8 ()
+state s1 f32 ()
+state s600 f32 ()
+y = QLinearMatMul(x, %s, _, w, s1, %s, s600, z5)]]):format(case[2],
+        case[3] == "" and "_" or case[3]))
+    end
+  end)
+
+  it("are the integers again only by the same scale and zero point", function()
+    for zero, n in pairs { z5 = 0, z7 = 1 } do
+      becomes({ QuantizeLinear = n }, ([[
+input x i8 (4,8)
+state z5 i8 ()
+state z7 i8 ()
+state s1 f32 ()
+r = DequantizeLinear(x, s1, z5)
+q = QuantizeLinear(r, s1, %s)
+y = Flatten(q)]]):format(zero))
+    end
+  end)
+
   it("round to even before the zero point is added", function()
     local one = neap.tensor(1.0)
     local x = neap.tensor({ -3.5, -2.5, -0.5, 0.5, 1.5, 2.5, 500, -500 })
