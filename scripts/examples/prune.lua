@@ -4,7 +4,7 @@ local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 
 local quick = ... == "--quick"
-local train = neap.data.mnist { split = "train", batch = 64, limit = quick and 1024 or nil }
+local train = neap.data.mnist { split = "train", batch = 64, limit = quick and 3072 or nil }
 local test = neap.data.mnist { split = "test", batch = 100, limit = quick and 500 or nil }
 local model = neap.zoo.lenet {}
 local trainer <close> = neap.trainer { model = model, loss = nn.CrossEntropyLoss(), seed = 1,

@@ -1,8 +1,9 @@
 --- What a refused limit could still do: `err.batch`, the largest batch that keeps it.
 --
 -- An error of code "budget" has the figures of the refusal in its fields (src/lua/check.c); where
--- the system had less memory than was asked of it, what it has is the limit. The batch takes several plans to find, so it is looked for when it is asked for, once: of the net and
--- the options as they were when they were refused.
+-- the system had less memory than was asked of it, what it has is the limit. The batch takes
+-- several plans to find, so it is looked for when it is asked for, once: of the net and the options
+-- as they were when they were refused.
 -- @module neap.memory.refusal
 local core = require "neap.core"
 
@@ -46,9 +47,9 @@ local function is_refusal(err)
   return type(err) == "table" and (rawget(err, "code") == "budget" or is_of_system(err))
 end
 
---- Calls f(...). An error that refuses a limit of the plan, or the memory, gets a batch: `prepare`() gives the
--- function that finds it, with whatever it needs of now. Around a call of its own kind it has the
--- last word, since it knows more: a model is built anew for each batch.
+--- Calls f(...). An error that refuses a limit of the plan, or the memory, gets a batch:
+-- `prepare`() gives the function that finds it, with whatever it needs of now. Around a call of its
+-- own kind it has the last word, since it knows more: a model is built anew for each batch.
 -- @tparam function prepare
 -- @tparam function f
 -- @return what f returns
