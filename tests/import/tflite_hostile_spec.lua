@@ -93,6 +93,39 @@ describe("a hostile TFLite file", function()
     refused(with(1, "zero", { 1 << 40 }), "a zero point of 1099511627776")
   end)
 
+  it("is refused for lists, texts and tables that do not end in it", function()
+    local whole = conv()
+    -- The numbers of the last tensor are the last bytes.
+    for n = 1, 8 do refused(whole:sub(1, -1 - n), "a list that does not end") end
+    local function with(old, new)
+      local at = assert(whole:find(old, 1, true))
+      return whole:sub(1, at - 1) .. new .. whole:sub(at + #new)
+    end
+    -- As many elements as there are bytes left, or nearly.
+    refused(with(string.pack("<I4i4i4i4i4", 4, 1, 3, 3, 1), string.pack("<I4", #whole // 3)),
+      "a list that does not end")
+    refused(with("a test\0", "a tests"), "a text that does not end")
+    local root = string.unpack("<I4", whole) + 1
+    local vtable = root - string.unpack("<i4", whole, root)
+    local function sized(bytes)
+      return whole:sub(1, vtable + 1) .. string.pack("<I2", bytes) .. whole:sub(vtable + 4)
+    end
+    assert.is_true(#whole < 65535)
+    refused(sized(65535), "a table that does not end")
+    refused(sized(7), "a field beyond its table")
+    -- Bytes behind all tables, which begin in the file.
+    refused(conv(nil, { [5] = { "tables", { {}, { false, { "i64", 16 }, { "i64", 1 << 20 } } } } }),
+      "buffer 1: 1048576 bytes from 16 on, the file has")
+  end)
+
+  it("is refused for scales that are not one for each position of their dimension", function()
+    local function with(i, scale, zero)
+      return conv(function(g) g.tensors[i].scale, g.tensors[i].zero = scale, zero end)
+    end
+    refused(with(2, { 1, 2, 3 }, { 0, 0, 0 }), "3 scales along dimension 0, which is not of that")
+    refused(with(1, { 1e30 }, { 0 }), "a scale of 1e%+30")
+  end)
+
   it("is refused for operators that read what is not there", function()
     local function with(i, op)
       return conv(function(g) g.ops[i] = op end)

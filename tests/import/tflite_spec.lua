@@ -211,4 +211,16 @@ describe("weights of 8 bits beside floats", function()
     assert.equal(1, #f.notes)
     assert.matches("FULLY_CONNECTED.*weights of i8.*x to 8 bits first", f.notes[1])
   end)
+
+  it("lie in 4 or 2 bits, the lowest first, and may not fill the last byte", function()
+    for _, case in ipairs { { 17, "\x87\x3f\x0e", { 7, -8, -1, 3, -2 } },
+      { 19, "\x39\x02", { 1, -2, -1, 0, -2 } }, { 20, "\x8f\x10\x09", { 15, 8, 0, 1, 9 } } } do
+      local f = assert(kit.import { tensors = { { name = "x", shape = { 5, 5 } },
+          { name = "w", type = case[1], shape = { 1, 5 }, data = case[2], scale = { 0.5 } },
+          { name = "y", shape = { 5, 1 } } },
+        ops = { { "FULLY_CONNECTED", { 0, 1, -1 }, { 2 }, { 8, { "i8", 0 } } } },
+        inputs = { 0 }, outputs = { 2 } })
+      assert.same(case[3], (f(neap.eye(5)) * 2):reshape(5):totable())
+    end
+  end)
 end)

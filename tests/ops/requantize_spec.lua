@@ -33,7 +33,8 @@ describe("Requantize", function()
       local m, right = fixed(scale)
       local sums = {}
       for i = 1, 40 do
-        local magnitude = 2 ^ (1 + (i * 7 + trial) % 30)
+        -- Every third list is of sums that are small, all of them.
+        local magnitude = 2 ^ (1 + (i * 7 + trial) % (trial % 3 == 0 and 20 or 30))
         sums[i] = math.floor((r[at + 2 + i] * 2 - 1) * magnitude)
       end
       local dtype = trial % 2 == 0 and "i32" or "f64"
@@ -89,5 +90,48 @@ describe("Requantize", function()
     local s = neap.tensor({ 0.5, 1 }, "f64")
     local y = core.eager("Requantize", { x, s }, { to = "u8", zero = 3, most = 200, axis = 2 })
     assert.same({ { { 0, 6 }, { 12, 8 } }, { { 4, 5 }, { 0, 200 } } }, y:totable())
+  end)
+
+  it("is exact a hair below a half, on either side of what a double holds", function()
+    local n = 0
+    for _, sum in ipairs { 3, 2^20 - 3, 2^21 - 1, 2^21 + 1, 2^23 - 1, 2^25 - 1, 2^30 - 1 } do
+      sum = math.tointeger(sum)
+      -- m such that sum m = 2^30 - 1 mod 2^31: sum's inverse by Newton's steps, each twice as wide.
+      local inverse = 1
+      for _ = 1, 5 do inverse = inverse * (2 - sum * inverse) & 0x7fffffff end
+      local m = inverse * (2^30 - 1 | 0) & 0x7fffffff
+      if m < 1 << 30 then m, sum = (1 << 31) - m, -sum end
+      local x, s = neap.tensor({ sum }, "i32"), neap.tensor(m / 2^31, "f64")
+      local a = core.eager("Requantize", { x, s }, { to = "i32" }):totable()
+      local b = core.eager("Requantize", { x, s }, { to = "i64", once = true }):totable()
+      assert.equal(twice(sum, m, 0), a[1])
+      assert.equal(once(sum, m, 0), b[1])
+      n = n + 1
+    end
+    assert.equal(7, n)
+  end)
+
+  it("has bounds of 32 bits for a sum that a scale of thousands makes too large", function()
+    local x, s = neap.tensor({ 1 << 20, -(1 << 20), 3 }, "i32"), neap.tensor(0.75 * 2^12, "f64")
+    local y = core.eager("Requantize", { x, s }, { to = "i64" }):totable()
+    assert.same({ (3 * (2^31 - 1) + 2) // 4 | 0, -3 << 29, 9216 }, y)
+  end)
+
+  it("takes NaN for 0, infinities for bounds, and a scale that is none for 0", function()
+    local inf = math.huge
+    local x = neap.tensor { 0 / 0, inf, -inf, 5 }
+    for _, once in ipairs { true, false } do
+      local function of(scale, to)
+        local s = neap.tensor(scale, "f64")
+        return core.eager("Requantize", { x, s }, { to = to or "i8", once = once }):totable()
+      end
+      assert.same({ 0, 1 << 30, -1 << 30, 3 }, of(0.5, "i32"))
+      for _, scale in ipairs { 0, -1, 0 / 0, -inf, 1e-300 } do
+        assert.same({ 0, 0, 0, 0 }, of(scale))
+      end
+      for _, scale in ipairs { 2^30, 2^31, 1e12, 1e300 } do
+        assert.same({ 0, 127, -128, 127 }, of(scale))
+      end
+    end
   end)
 end)
