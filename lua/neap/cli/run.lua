@@ -59,9 +59,9 @@ return {
       :description("The script, `-` for standard input; what follows it is its own. A file that "
         .. "ends in .onnx or .tflite, or a net of Caffe's (.prototxt), is run once, on inputs "
         .. "NAME=FILE.npy, or else random numbers, and zeros for integers; a solver of Caffe's "
-        .. "trains (net=PATH weights=PATH steps=N). An integer from 0 to 255 that it returns, or gives to os.exit, is the exit "
-        .. "code; else it is 0, and 1 where an error ended the script. In it, help(x) prints what "
-        .. "neap.help(x) gives.")
+        .. "trains (net=PATH weights=PATH steps=N). An integer from 0 to 255 that it returns, or "
+        .. "gives to os.exit, is the exit code; else it is 0, and 1 where an error ended the "
+        .. "script. In it, help(x) prints what neap.help(x) gives.")
   end,
   run = function(args)
     local cli = require "neap.cli"
