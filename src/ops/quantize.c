@@ -33,6 +33,15 @@ neap_status neap_quantized_expect(const neap_infer *c, int i, int64_t many, neap
                          c->op->inputs[i].name, neap_shape_text(shape, text));
 }
 
+/* Scales or zero points of `many` positions; of none, a list of none is right, too. */
+static neap_status expect_each(const neap_infer *c, int i, bool has_many, int64_t many,
+                               neap_error *error) {
+  if (has_many && many == 0 && neap_quantized_has(c->n_in, c->in, i) &&
+      c->in[i].shape.n_dim == 1 && c->in[i].shape.dim[0] == 0)
+    return NEAP_OK;
+  return neap_quantized_expect(c, i, many, error);
+}
+
 /* The axis counts only where there is more than one scale; one that is given must be there. */
 static neap_status check(const neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[X].shape, *scale = &c->in[SCALE].shape;
@@ -43,8 +52,8 @@ static neap_status check(const neap_infer *c, neap_error *error) {
     NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
     if (has_many) many = x->dim[axis];
   }
-  NEAP_TRY(neap_quantized_expect(c, SCALE, many, error));
-  return neap_quantized_expect(c, ZERO, many, error);
+  NEAP_TRY(expect_each(c, SCALE, has_many, many, error));
+  return expect_each(c, ZERO, has_many, many, error);
 }
 
 static neap_status infer_quantize(neap_infer *c, neap_error *error) {

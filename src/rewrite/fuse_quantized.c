@@ -156,7 +156,9 @@ neap_status fuse_qlinear(fuser *f, int n, bool *did, neap_error *error) {
   if (!conv) {
     if (w->n_dim != 2) return NEAP_OK;
     const neap_set turned[] = {NEAP_SET_INTS("axes", 2, ((int64_t[]){1, 0})), {0}};
-    NEAP_TRY(fuse_add(f, "Permute", 1, &p.w.q, 1, &p.w.q, n, turned, error));
+    neap_value_id by_rows; /* what goes in is still read while what comes out is written */
+    NEAP_TRY(fuse_add(f, "Permute", 1, &p.w.q, 1, &by_rows, n, turned, error));
+    p.w.q = by_rows;
   }
   return become(f, n, n, &p, did, error);
 }

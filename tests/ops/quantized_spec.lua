@@ -206,6 +206,52 @@ y = Flatten(q)]]):format(zero))
     assert.are.same({ { 1, 2, 3, 3 }, { 3, 4, 5, 7 } }, product:totable())
   end)
 
+  it("are what QLinearMatMul by fixed weights becomes", function()
+    for _, dtype in ipairs { "i8", "u8" } do
+      local net = neap.net_from(([[
+net q
+input x %s (1,11,7)
+state s f32 ()
+state w i8 (7,5)
+]]):format(dtype))
+      net:QLinearMatMul({ "x", "s", false, "w", "s", false, "s" }, "y")
+      net:outputs { "y" }
+      neap.seed(7)
+      local ws = neap.workspace { store = false }
+      ws:feed("s", neap.tensor(0.1))
+      ws:feed("w", (neap.rand(7, 5) * 20 - 10):to "i8")
+      local feeds = { x = (neap.rand(1, 11, 7) * 100):to(dtype) }
+      local program = ws:compile(net)
+      local types = {}
+      for _, row in ipairs(program.plan:ops()) do types[row.type] = true end
+      assert.is_true(types.FusedQLinearFC)
+      local got = ws:run(net, feeds).y
+      assert.is_true(got:equal(ws:run(net, feeds, { fuse = false }).y))
+      assert.is_true(got:to "f32":std():item() > 5)
+    end
+  end)
+
+  it("of nothing are nothing, by a scale for each position of a dimension, too", function()
+    local path <const> = os.tmpname() .. ".onnx"
+    for _, case in ipairs { { { 0, 3 }, 3 }, { { 3, 0 }, 0 } } do
+      local shape, many = table.unpack(case)
+      local zero = (neap.ones(many) * 5):to "i8"
+      local y = neap.quantize_linear(neap.zeros(shape), neap.ones(many), zero, { axis = 2 })
+      assert.are.same(shape, y.shape)
+      assert.are.same(shape, neap.dequantize_linear(y, neap.ones(many), zero, { axis = 2 }).shape)
+      local net = neap.net "n"
+      local function const(t) return net:const(t) end
+      net:DequantizeLinear({ const(y), const(neap.ones(many)), const(zero) }, "y", { axis = 2 })
+      net:outputs { "y" }
+      local ws = neap.workspace { store = false }
+      ws:init(net)
+      assert(neap.export(net, path, { workspace = ws }))
+      local f = assert(neap.import(path))
+      assert.are.same(shape, f({}).shape)
+    end
+    os.remove(path)
+  end)
+
   it("refuse scales that do not fit, by name", function()
     local x = neap.zeros { 2, 3 }
     local ok, err = pcall(neap.quantize_linear, x, neap.ones(4), nil, { axis = 2 })

@@ -115,6 +115,36 @@ describe("neap.prune", function()
     assert.is_nil(count.SparseFC)
   end)
 
+  it("reports the zeros that there are, by layer and in all", function()
+    local m = model_of()
+    neap.prune(m, { amount = 0.3 })
+    local r, weights, zero = neap.sparsity(m), 0, 0
+    for i = 1, #r do
+      local layer = r[i].layer
+      local masked = m:state_dict()[layer .. ".weight"] * m:state_dict()[layer .. ".weight_mask"]
+      assert.are.equal(masked:n_element(), r[i].weights)
+      assert.are.equal(zeros(masked), r[i].zero)
+      assert.are.equal(r[i].zero / r[i].weights, r[i].share)
+      weights, zero = weights + r[i].weights, zero + r[i].zero
+    end
+    assert.are.same({ weights, zero, zero / weights }, { r.weights, r.zero, r.share })
+    assert.is_true(#r > 1 and zero > 0)
+  end)
+
+  it("keeps a layer that is called twice by what is folded into each call", function()
+    neap.seed(6)
+    local Twice = nn.module { "Twice", init = function(s)
+      s.l, s.n = nn.Linear { 16, 16 }, nn.BatchNorm1d { 16 }
+    end, forward = function(s, x) return s.n(s.l(s.l(x):relu())) end }
+    local m, x = Twice(), neap.randn(32, 16)
+    m(x * 3)
+    m:eval()
+    for _, least in ipairs { 0, 1 } do
+      local s = neap.sparse(m, { least = least })
+      assert.is_true(s(x):close(m(x), { rtol = 1e-4, atol = 1e-5 }))
+    end
+  end)
+
   it("says what it does not take, and changes nothing then", function()
     local m = model_of()
     local function refused(words, f, ...)

@@ -82,12 +82,149 @@ describe("neap.quantize", function()
     assert.is_true(t:evaluate(set).accuracy > 0.9)
   end)
 
-  it("says what it does not take", function()
-    local function refused(words, ...)
-      local ok, err = pcall(neap.quantize, ...)
-      assert.is_false(ok)
-      assert.is_truthy(tostring(err):find(words, 1, true), tostring(err))
+  --- A model of the layers and the forward, with norms whose statistics are not those of nothing.
+  local function made(init, forward, ...)
+    neap.seed(11)
+    local m = nn.module { "Made", init = init, forward = forward }()
+    m(...)
+    local new = {}
+    for name, t in pairs(m:state_dict()) do
+      new[name] = name:match "^b2.*weight$" and neap.rand(table.unpack(t.shape)) * 5 + 0.2 or t
     end
+    m:load_state_dict(new)
+    return m:eval()
+  end
+
+  local function refused(words, ...)
+    local ok, err = pcall(neap.quantize, ...)
+    assert.is_false(ok)
+    for _, text in ipairs(type(words) == "table" and words or { words }) do
+      assert.is_truthy(tostring(err):find(text, 1, true), tostring(err))
+    end
+  end
+
+  it("folds into each call of a layer its own norm", function()
+    local pictures = neap.randn(16, 4, 6, 6)
+    local function init(s)
+      s.c = nn.Conv2d { 4, 4, kernel = 3, pad = 1 }
+      s.b1, s.b2 = nn.BatchNorm2d { 4 }, nn.BatchNorm2d { 4 }
+    end
+    for _, forward in ipairs {
+      function(s, v) return s.b2(s.c(s.b1(s.c(v)):relu())) end,
+      function(s, v) return s.b2(s.c(s.c(v):relu())) end,
+    } do
+      local m = made(init, forward, pictures)
+      assert.is_true(distance(neap.quantize(m, pictures)(pictures), m(pictures)) < 0.03)
+    end
+  end)
+
+  it("keeps a weight by rows, and as it is for who reads it so", function()
+    local m = made(function(s) s.l = nn.Linear { 6, 6 } end, function(s, v)
+      local w = s.l:forward(v * 0.001)
+      return s.l(v * 1000) + w + v:matmul(s.l.weight)
+    end, neap.randn(16, 6))
+    local v = neap.randn(16, 6)
+    assert.is_true(distance(neap.quantize(m, v)(v), m(v)) < 0.03)
+  end)
+
+  it("folds a norm where its channels are the product's outputs", function()
+    for _, size in ipairs { 4, 5 } do
+      local rows = neap.randn(16, 4, 6)
+      local m = made(function(s)
+        s.l, s.b2 = nn.Linear { 6, size }, nn.BatchNorm1d { 4 }
+      end, function(s, v) return s.b2(s.l(v)):relu() end, rows)
+      assert.is_true(distance(neap.quantize(m, rows)(rows), m(rows)) < 0.03)
+    end
+  end)
+
+  it("refuses what follows from the batch, but as a dimension", function()
+    local rows = neap.randn(16, 6)
+    local function init(s) s.l = nn.Linear { 6, 6 } end
+    for words, forward in pairs {
+      ["attribute \"value\""] = function(s, v) return s.l(v) / v.shape[1] end,
+      ["attribute \"ends\""] = function(s, v) return s.l(v[{ { 1, v.shape[1] // 2 } }]) end,
+      ["step of the forward"] = function(s, v)
+        return v.shape[1] > 8 and s.l(v) * 2 or s.l(v)
+      end,
+      ["input 2"] = function(s, v)
+        return s.l(v) + neap.arange(v.shape[1]):to "f32":reshape(-1, 1)
+      end,
+    } do
+      refused({ words .. " depends on the batch", "(quantize_spec.lua:" },
+        made(init, forward, rows), rows)
+    end
+    -- As a dimension it may: lists, an example's parts as rows, and a weight in each example.
+    local m = made(function(s) s.l, s.d = nn.Linear { 3, 6 }, nn.Linear { 6, 6 } end,
+      function(s, v)
+        local n = v.shape[1]
+        local y = s.l(v:reshape(2 * n, 3)):reshape(n, 12)[{ {}, { 1, 6 } }]
+        return s.d(y) - y[{ { n, n } }] + s.d.bias:reshape(1, 6):expand { shape = { n, 6 } }
+      end, rows)
+    local q = neap.quantize(m, rows)
+    for _, v in ipairs { rows, neap.randn(3, 6), neap.randn(70, 6) } do
+      assert.is_true(distance(q(v), m(v)) < 0.03)
+    end
+  end)
+
+  it("gives all that the model gives", function()
+    local rows = neap.randn(16, 6)
+    local m = made(function(s) s.l, s.d = nn.Linear { 6, 6 }, nn.Linear { 6, 3 } end,
+      function(s, v)
+        local y = s.l(v)
+        return s.d(y:relu()), y, y
+      end, rows)
+    local q, want = neap.quantize(m, rows), table.pack(m(rows))
+    local got = table.pack(q(rows))
+    assert.are.equal(3, got.n)
+    for k = 1, 3 do assert.is_true(distance(got[k], want[k]) < 0.03) end
+    assert.are.equal(2, #q:net { batch = 2 }:outputs())
+  end)
+
+  it("takes several inputs by their names, and evaluates by the same data", function()
+    neap.seed(2)
+    local init = function(s)
+      s.left, s.right, s.out = nn.Linear { 6, 16 }, nn.Linear { 4, 16 }, nn.Linear { 16, 10 }
+    end
+    local forward = function(s, z, a) return s.out((s.left(z) * s.right(a)):relu()) end
+    local z, a = neap.randn(40, 6), neap.randn(40, 4)
+    for _, is_met in ipairs { false, true } do
+      local m = nn.module { "Pair", init = init, forward = forward }()
+      if is_met then m(z, a) end
+      for _, set in ipairs {
+        neap.data.tensors { z = z, a = a, y = neap.zeros { 40, dtype = "i64" }, batch = 20 },
+        neap.data.tensors { x1 = z, x2 = a, y = neap.zeros { 40, dtype = "i64" }, batch = 20 },
+      } do
+        local q = neap.quantize(m, set)
+        assert.is_true(distance(q(z, a), m:eval()(z, a)) < 0.03)
+        local t <close> = neap.trainer { model = q, loss = nn.CrossEntropyLoss(),
+          optimizer = neap.optim.SGD { lr = 0.1 } }
+        assert.is_true(t:evaluate(set).loss > 0)
+        local ok, err = pcall(q, z)
+        assert.is_false(ok)
+        assert.is_truthy(tostring(err):find("number 2", 1, true), tostring(err))
+      end
+      refused("nothing reads its field \"x\"", m, neap.data.tensors { x = z, x1 = a, batch = 20 })
+    end
+  end)
+
+  it("refuses data that no range follows from, by field and row", function()
+    local l, list = nn.Linear { 4, 3 }, neap.randn(64, 4):totable()
+    for _, bad in ipairs { 0 / 0, 1 / 0, -1 / 0 } do
+      list[3][2] = bad
+      for _, method in ipairs { "minmax", "percentile" } do
+        refused({ "field \"x\" has a NaN or an infinity in row 3 of batch 1" }, l,
+          neap.tensor(list), { method = method })
+      end
+    end
+    local roots = made(function(s) s.l, s.d = nn.Linear { 4, 4 }, nn.Linear { 4, 3 } end,
+      function(s, v) return s.d((s.l(v) - 1e6):sqrt()) end, neap.randn(8, 4))
+    refused({ "what Sqrt \"", "(quantize_spec.lua:", "row 1 of batch 1" }, roots, neap.randn(8, 4))
+    refused("no rows", l, neap.rand(0, 4))
+  end)
+
+  it("says what it does not take", function()
+    refused({ "skip \"nosuch*\"", "linear1.weight" }, model, x, { skip = { "nosuch*" } })
+    refused("method = \"percentile\"", model, x, { percent = 50 })
     refused("takes a model, got a string", "lenet", x)
     refused("takes a data set or a tensor", model, 3)
     refused("did you mean \"method\"", model, x, { metod = "minmax" })

@@ -362,6 +362,7 @@ function Module.net(self, given)
     local net = record.net
     local arguments, last = declare_arguments(self, net, o, fields)
     outs = table.pack(self(table.unpack(arguments, 1, last)))
+    record.results = outs
     blobs.output = outs[1]
     if not goal then
       declare_unread(self)

@@ -88,10 +88,13 @@ local function known(n, i)
   return v and kit.is_known(v.x) and v.x or nil
 end
 
+local function is_empty(x) return x:n_element() == 0 end
+
 --- A zero point as Neap's ops take it: false where it is known to be 0, so that no kernel looks.
 local function zero_of(n, i)
   local v = known(n, i)
-  if not n:given(i) or v and v:to("f64"):abs():max():item() == 0 then return false end
+  if not n:given(i) then return false end
+  if v and (is_empty(v) or v:to("f64"):abs():max():item() == 0) then return false end
   return n:x(i)
 end
 
@@ -110,7 +113,7 @@ local function weights(n, i, zero_at, at)
     local shape = kit.fill(#w.shape, 1)
     if #zero.shape == 1 and #shape > 0 then shape[at] = zero.shape[1] end
     local moved = w:to "i32" - zero:to("i32"):reshape(shape)
-    if moved:min():item() >= -128 and moved:max():item() <= 127 then
+    if is_empty(moved) or moved:min():item() >= -128 and moved:max():item() <= 127 then
       local v = { x = moved:to "i8", elem = 3, name = n.inputs[i].name }
       return n.folds and v.x or n.state:operand(v), false
     end

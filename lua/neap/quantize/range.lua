@@ -1,4 +1,5 @@
---- How far the numbers of a value go, from batches of a data set: what its scale is made of.
+--- How far the numbers of a value go, from batches of a data set: what its scale is made of. Each
+-- is a number: what visits has been looked at for NaN and infinity (neap.quantize).
 -- @module neap.quantize.range
 local range = {}
 

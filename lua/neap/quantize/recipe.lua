@@ -8,6 +8,8 @@
 -- made of real numbers; of that the engine makes products of bytes (src/rewrite/fuse_quantized.c).
 --
 -- INVARIANT: a value of `bytes` is read through its bytes alone, so that nobody needs the real one.
+-- INVARIANT: what a step reads of weights is its own, by the names that it has in the made model: a
+-- layer that is called twice has two, where a norm folded in or the way it is kept differ.
 -- @module neap.quantize.recipe
 local core = require "neap.core"
 local op = require "neap.op"
@@ -35,39 +37,27 @@ local function attributes(net, i, type)
   return attrs
 end
 
---- The ops of the net as steps {type, inputs, outputs, attrs, name}, and its parameters as tensors
--- by name.
-local function read(net, ws)
-  local r = { steps = {}, weights = {}, roles = {}, inputs = {}, outputs = net:outputs() }
-  for k, input in ipairs(net:inputs()) do r.inputs[k] = input.name end
+--- The ops of a net as steps {type, inputs, outputs, attrs, name, line, rank of the first output}.
+-- @param who the function that asks
+function recipe.steps_of(net, who)
+  local steps = {}
+  for i, row in ipairs(net:_ops()) do
+    if next(net:_subnets(i)) then
+      core.fail(("%s: %s \"%s\" has nets of its own, and can't be written again"):format(
+        who, row.type, row.name))
+    end
+    local _, shape = net:_type(row.outputs[1])
+    steps[i] = { type = row.type, name = row.name, inputs = row.inputs, outputs = row.outputs,
+      attrs = attributes(net, i, row.type), line = row.line, rank = shape and #shape }
+  end
+  return steps
+end
+
+--- The net's parameters as tensors by name.
+local function read_weights(r, net, ws)
   for _, blob in ipairs(net:_blobs()) do
     if blob.role == "parameter" or blob.role == "state" then
       r.weights[blob.name], r.roles[blob.name] = ws:fetch(blob.name), blob.role
-    end
-  end
-  for i, row in ipairs(net:_ops()) do
-    if next(net:_subnets(i)) then
-      core.fail(("neap.quantize: %s \"%s\" has nets of its own, and can't be written again"):format(
-        row.type, row.name))
-    end
-    r.steps[i] = { type = row.type, name = row.name, inputs = row.inputs, outputs = row.outputs,
-      attrs = attributes(net, i, row.type) }
-  end
-  return r
-end
-
---- Sizes in attributes that are those of the batch: where a net of twice the batch has twice the
--- number, `times` says of how many batches it is.
-local function find_batches(r, twice, batch)
-  for i, step in ipairs(r.steps) do
-    for name, value in pairs(step.attrs) do
-      local other = type(value) == "table" and twice.steps[i].attrs[name]
-      for k, size in ipairs(other and value or {}) do
-        if other[k] ~= size and size % batch == 0 then
-          step.scaled = step.scaled or {}
-          table.insert(step.scaled, { name = name, at = k, times = size // batch })
-        end
-      end
     end
   end
 end
@@ -86,23 +76,28 @@ local function index(r)
       if name then maker[name] = step end
     end
   end
-  for _, name in ipairs(r.outputs) do
-    readers[name] = readers[name] or {}
-    table.insert(readers[name], r)
+  for k = 1, r.outputs.n do
+    local name = r.outputs[k]
+    if name then
+      readers[name] = readers[name] or {}
+      table.insert(readers[name], r)
+    end
   end
   return maker, readers
 end
 
 -- ---- folding ------------------------------------------------------------------------------------
 
---- BatchNorm by running statistics as part of the product that it alone reads.
+--- BatchNorm by running statistics as part of the product that it alone reads. Its channels must
+-- be the product's outputs: dimension 2, which FC's are where its result is a matrix.
 local function fold_norm(r, norm, maker, readers)
   local step = maker[norm.inputs[1]]
   local w = step and r.weights[step.inputs[2]]
   if norm.type ~= "BatchNorm" or norm.attrs.training or not w or not is_product[step.type]
-    or #readers[norm.inputs[1]] > 1 or step.type == "FC" and step.attrs.axis then
+    or #readers[norm.inputs[1]] > 1 then
     return false
   end
+  if step.type == "FC" and (step.attrs.axis or step.rank ~= 2) then return false end
   local of = {}
   for k = 2, 5 do of[k] = r.weights[norm.inputs[k]] end
   local gamma, beta, mean, var = of[2], of[3], of[4], of[5]
@@ -113,6 +108,7 @@ local function fold_norm(r, norm, maker, readers)
   local bias = step.inputs[3] and r.weights[step.inputs[3]]
   step.weight = w * scale:reshape(shape)
   step.bias = beta + ((bias and bias - mean or -mean)) * scale
+  step.folded = ("%s/%s"):format(norm.attrs.eps or "", table.concat(norm.inputs, "/", 2, 5))
   step.outputs = norm.outputs
   if norm.attrs.relu then
     step.outputs = { norm.outputs[1] .. ".norm" }
@@ -127,6 +123,7 @@ local function fold_weights(r)
   local kept = {}
   for _, step in ipairs(r.steps) do
     local ins, is_fixed = {}, #step.inputs > 0 and not op.records[step.type].random
+      and not step.scaled
     for k, name in ipairs(step.inputs) do
       ins[k] = name and r.weights[name] or false
       is_fixed = is_fixed and (not name or ins[k])
@@ -161,6 +158,22 @@ local function is_skipped(name, globs)
     if dotted:match(pattern .. "$") or dotted:match(pattern .. "%.") then return true end
   end
   return false
+end
+
+--- Raises for a glob that names no product's weight.
+local function check_skip(r, globs)
+  for _, glob in ipairs(globs) do
+    local found, known, seen = false, {}, {}
+    for _, step in ipairs(r.steps) do
+      local name = step.is_known and step.inputs[2]:gsub("/", ".")
+      if name and not seen[name] then known[#known + 1], seen[name] = name, true end
+      found = found or name and is_skipped(name, { glob })
+    end
+    if not found then
+      core.fail(("neap.quantize: skip \"%s\" is no layer that could be quantised; these are the \z
+        weights of such: %s"):format(glob, table.concat(known, ", ", 1, math.min(#known, 20))))
+    end
+  end
 end
 
 --- The value whose scale a value has: through ops that move numbers, the one that these begin with.
@@ -207,6 +220,7 @@ end
 
 --- Chooses the products that become products of bytes: all but those that globs of `skip` name.
 function recipe.quantise(r, skip)
+  check_skip(r, skip)
   local maker, readers = index(r)
   for _, step in ipairs(r.steps) do
     if step.is_known and not is_skipped(step.inputs[2], skip) then
@@ -225,40 +239,101 @@ function recipe.quantise(r, skip)
   end
 end
 
---- The recipe of a net, nothing quantised yet; `twice` is the net of twice the batch.
-function recipe.of(net, twice, batch, ws)
-  local r = read(net, ws)
-  find_batches(r, read(twice, ws), batch)
+--- The recipe of a net, nothing quantised yet.
+-- @param steps recipe.steps_of the net, at any batch (neap.quantize.batches)
+-- @param arguments names of the net's inputs by their position in forward
+-- @param outputs names {n =} of what forward gives, with nothing where it gives nothing
+function recipe.of(net, steps, arguments, outputs, ws)
+  local r = { steps = steps, weights = {}, roles = {}, inputs = {}, arguments = arguments,
+    outputs = outputs, bytes = {}, root = {}, own = {} }
+  for k, input in ipairs(net:inputs()) do r.inputs[k] = input.name end
+  read_weights(r, net, ws)
   fold(r)
   find_products(r)
-  r.bytes, r.root = {}, {}
   return r
 end
 
---- Calls add(name, tensor) for what a step that stays in real numbers reads of weights.
-function recipe.real_weights(r, step, add)
-  if step.is_known then
-    add(step.inputs[2], step.weight)
-    if step.bias then add(step.inputs[2] .. "_bias", step.bias) end
+-- ---- weights of the made model ------------------------------------------------------------------
+
+--- The tensors of the model that is made: a list of {name =, tensor =}, and keep(base, what, f) ->
+-- the name under which f()'s tensor is kept. What is the same by base and `what` is kept once;
+-- what has another's name is called after it.
+function recipe.store()
+  local list, known, is_taken = {}, {}, {}
+  return list, function(base, what, f)
+    local key = base .. "\n" .. what
+    if known[key] then return known[key] end
+    local name, k = base, 1
+    while is_taken[name] do
+      k = k + 1
+      name = ("%s_%d"):format(base, k)
+    end
+    known[key], is_taken[name] = name, true
+    list[#list + 1] = { name = name, tensor = f() }
+    return name
+  end
+end
+
+--- What says which numbers a product's weight and bias are, beside the weight's name.
+function recipe.key_of(step, kind)
+  local key = kind .. "/" .. (step.folded or "")
+  return key, key .. "/" .. (step.inputs[3] or "")
+end
+
+local function keep_real(r, name, keep)
+  if not name or not r.weights[name] or r.own[name] then return end
+  r.own[name] = keep(name, "real/", function() return r.weights[name] end)
+end
+
+--- Keeps what a step that stays in real numbers reads of weights.
+function recipe.keep_real(r, step, keep)
+  if not step.is_known then
+    for _, input in ipairs(step.inputs) do keep_real(r, input, keep) end
     return
   end
-  for _, input in ipairs(step.inputs) do
-    if input and r.weights[input] then add(input, r.weights[input]) end
+  local base, key, bias_key = step.inputs[2], recipe.key_of(step, "real")
+  step.own = { weight = keep(base, key, function() return step.weight end) }
+  if step.bias then
+    step.own.bias = keep(base .. "_bias", bias_key, function() return step.bias end)
   end
+end
+
+--- Keeps the weights that forward gives as they are.
+function recipe.keep_outputs(r, keep)
+  for k = 1, r.outputs.n do keep_real(r, r.outputs[k], keep) end
 end
 
 -- ---- writing it ---------------------------------------------------------------------------------
 
---- The recipe's ops on blobs: xs of the inputs in order, `weight` a function from a name to its
--- blob. @return the outputs, in order
+--- Raises where forward is given other arguments than the recipe's.
+local function check_arguments(r, xs)
+  for k = 1, math.max(xs.n, r.arguments.n) do
+    local name = k <= r.arguments.n and r.arguments[k]
+    if not name and xs[k] ~= nil or name and xs[k] == nil then
+      core.fail(("a model made of another takes the inputs that it was made with: number %d%s %s")
+        :format(k, name and (", \"%s\","):format(name) or "",
+          name and "is missing" or "is none of them"))
+    end
+  end
+end
+
+--- The recipe's ops on blobs: xs are forward's arguments {n =}, `weight` a function from a name to
+-- its blob. @return what forward gives
 function recipe.write(r, xs, weight)
   local real, bytes = {}, {}
-  local batch = xs[1].shape and xs[1].shape[1]
-  for k, name in ipairs(r.inputs) do real[name] = xs[k] end
+  local batch
+  check_arguments(r, xs)
+  for k = 1, r.arguments.n do
+    local name = r.arguments[k]
+    if name then
+      real[name] = xs[k]
+      batch = batch or xs[k].shape and xs[k].shape[1]
+    end
+  end
 
   local function scale_of(name)
     local root = r.root[name]
-    return weight(root .. ".scale"), r.zero[root] and weight(root .. ".zero") or false
+    return weight(r.scale[root]), r.zero[root] and weight(r.zero[root])
   end
   local function bytes_of(name)
     if not bytes[name] then
@@ -268,7 +343,7 @@ function recipe.write(r, xs, weight)
     return bytes[name]
   end
   local function real_of(name)
-    if r.weights[name] then return weight(name) end
+    if r.own[name] then return weight(r.own[name]) end
     if not r.bytes[name] then return real[name] end
     local scale, zero = scale_of(name)
     return op.apply("DequantizeLinear", { bytes_of(name), scale, zero }, {})
@@ -280,19 +355,15 @@ function recipe.write(r, xs, weight)
       attrs[name] = type(value) == "table" and table.move(value, 1, #value, 1, {}) or value
     end
     for _, s in ipairs(batch and step.scaled or {}) do attrs[s.name][s.at] = s.times * batch end
-    local y = step.outputs[1]
+    local y, own = step.outputs[1], step.own
     if step.sparse then
       real[y] = step.sparse(real_of(step.inputs[1]), weight)
     elseif step.quantised then
-      local w = step.inputs[2]
       local ins = { real_of(step.inputs[1]),
-        op.apply("DequantizeLinear", { weight(w), weight(w .. "_scale") }, { axis = 1 }) }
-      if step.bias then
-        local b = w .. "_bias"
-        ins[3] = weight(b)
-        if step.has_steps then
-          ins[3] = op.apply("DequantizeLinear", { ins[3], weight(b .. "_scale") }, { axis = 1 })
-        end
+        op.apply("DequantizeLinear", { weight(own.weight), weight(own.scale) }, { axis = 1 }) }
+      if own.bias then ins[3] = weight(own.bias) end
+      if own.bias_scale then
+        ins[3] = op.apply("DequantizeLinear", { ins[3], weight(own.bias_scale) }, { axis = 1 })
       end
       real[y] = op.apply(step.type, ins, attrs)
     elseif moves[step.type] and r.bytes[y] then
@@ -303,7 +374,7 @@ function recipe.write(r, xs, weight)
         if not (step.is_known and k > 1) then ins[k] = name and real_of(name) end
       end
       if step.is_known then
-        ins[2], ins[3] = weight(step.inputs[2]), step.bias and weight(step.inputs[2] .. "_bias")
+        ins[2], ins[3] = weight(own.weight), own.bias and weight(own.bias)
       end
       local outs = table.pack(op.apply(step.type, ins, attrs, #step.outputs))
       for k, name in ipairs(step.outputs) do
@@ -312,8 +383,8 @@ function recipe.write(r, xs, weight)
     end
   end
   local out = {}
-  for k, name in ipairs(r.outputs) do out[k] = real_of(name) end
-  return table.unpack(out)
+  for k = 1, r.outputs.n do out[k] = r.outputs[k] and real_of(r.outputs[k]) or nil end
+  return table.unpack(out, 1, r.outputs.n)
 end
 
 return recipe
