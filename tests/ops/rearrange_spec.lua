@@ -1,4 +1,5 @@
 --- Ops that put elements elsewhere by one rule, and those that write a part of a tensor.
+local core = require "neap.core"
 local neap = require "neap"
 local raises = require("support").raises
 
@@ -129,5 +130,29 @@ describe("SetSlice", function()
     assert.are.same({ { 1, 2, 3 }, { 4, 5, 6 } }, grid:totable())
     raises("v expects (2,2), or what is broadcast to it, got (3)", neap.set_slice, grid,
       neap.zeros(3), o)
+  end)
+end)
+
+describe("a copy of short rows", function()
+  it("begins at any column, and so where it is put down", function()
+    for _, dtype in ipairs { "u8", "i16", "bf16", "f32", "f64" } do
+      for _, width in ipairs { 1, 2, 3, 4, 8, 15, 16, 17 } do
+        for _, more in ipairs { 1, 2, 3, width } do
+          local all = width + more
+          local list = neap.arange(0, 3 * all):reshape(3, all)
+          local x, rows = list:to(dtype), list:totable()
+          for at = 0, more do
+            local function part(from, n) return x:narrow(2, from + 1, n):contiguous() end
+            local middle = part(at, width)
+            for r, row in ipairs(middle:to("f64"):totable()) do
+              assert.are.same(table.move(rows[r], at + 1, at + width, 1, {}), row)
+            end
+            local whole = core.eager("Concat", { part(0, at), middle,
+              part(at + width, more - at) }, { axis = 2 })
+            assert.is_true(whole:equal(x), ("%s: %d of %d"):format(dtype, width, all))
+          end
+        end
+      end
+    end
   end)
 end)

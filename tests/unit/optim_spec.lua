@@ -30,6 +30,67 @@ local function near(expected, got, tolerance)
   end
 end
 
+--- LBFGS in loops over numbers, as Nocedal has it; a step that lets the loss rise goes back.
+local function reference(x, lr, history)
+  local function dot(a, b)
+    local sum = 0
+    for i = 1, #a do sum = sum + a[i] * b[i] end
+    return sum
+  end
+  local function plus(a, b, factor)
+    local out = {}
+    for i = 1, #a do out[i] = a[i] + factor * b[i] end
+    return out
+  end
+  local function of_first(g)
+    local sum = 0
+    for _, v in ipairs(g) do sum = sum + math.abs(v) end
+    return 1 / math.max(1, sum)
+  end
+  local pairs_, base, slope, direction, t, f0, along = {}, nil, nil, nil, nil, nil, nil
+  local function toward(g)
+    local d, factors = plus(g, g, 0), {}
+    for i = #pairs_, 1, -1 do
+      local p = pairs_[i]
+      factors[i] = dot(p.s, d) / dot(p.s, p.y)
+      d = plus(d, p.y, -factors[i])
+    end
+    local last = pairs_[#pairs_]
+    local c = last and dot(last.s, last.y) / dot(last.y, last.y) or of_first(g)
+    d = plus(d, d, c - 1)
+    for i, p in ipairs(pairs_) do
+      d = plus(d, p.s, factors[i] - dot(p.y, d) / dot(p.s, p.y))
+    end
+    return plus(d, d, -2)
+  end
+  --- @return what happened: "taken", "back" or "over"
+  return function(f, g)
+    local happened = "taken"
+    if base and f > f0 + along * t * 1e-4 + math.abs(f0) * 1e-6 then
+      local least = -along * t * t / (2 * (f - f0 - along * t))
+      if not (least >= t * 0.1 and least <= t * 0.5) then least = t * 0.25 end
+      happened = least < lr * 1e-5 and "over" or "back"
+      t = least
+      if happened == "over" then
+        direction, t, pairs_ = plus(slope, slope, -1 - of_first(slope)), lr, {}
+        along = dot(direction, slope)
+      end
+    else
+      if base then
+        local s, y = plus(x, base, -1), plus(g, slope, -1)
+        if dot(s, y) > 1e-10 * dot(y, y) then
+          pairs_[#pairs_ + 1] = { s = s, y = y }
+          if #pairs_ > history then table.remove(pairs_, 1) end
+        end
+      end
+      base, slope, direction, t, f0 = x, g, toward(g), lr, f
+      along = dot(direction, g)
+    end
+    x = plus(base, direction, t)
+    return happened, x
+  end
+end
+
 describe("optim", function()
   it("SGD steps against the gradient", function()
     near({ 0.9, 2.2 }, steps(optim.SGD { lr = 0.1 }, { 1, 2 }, { 1, -2 }, 1)[1])
@@ -198,6 +259,42 @@ describe("optim", function()
       assert.is_true(p:equal(straight.model:param("p").data))
       t:close()
     end)
+
+  it("LBFGS is the method in loops: steps taken, shortened, and begun over", function()
+    -- The loss and its gradient are what the batch says.
+    local Told = nn.module { "Told",
+      init = function(self)
+        self:param("p", { 3 }, { op = "Literal", values = { -1.2, 1, 0.5 } }, { dtype = "f64" })
+      end,
+      forward = function(self, x) return x * self.p end }
+    for _, lr in ipairs { 1, 0.5 } do
+      local x, step = { -1.2, 1, 0.5 }, reference({ -1.2, 1, 0.5 }, lr, 4)
+      local t <close> = neap.trainer { model = Told(),
+        optimizer = optim.LBFGS { lr = lr, history = 4 },
+        loss = function(y, c) return y:sum() + c:sum() end }
+      local seen, last = {}, 0
+      for i = 1, 60 do
+        -- A valley with a wave in it, so that slopes turn; for a while each loss is higher.
+        local a, b = 1 - x[1], x[2] - x[1] ^ 2
+        local f = a ^ 2 + 10 * b ^ 2 + math.cos(3 * x[3])
+        if i >= 15 and i < 30 then f = last + 1 end
+        last = f
+        local g = { -2 * a - 40 * x[1] * b, 20 * b, -3 * math.sin(3 * x[3]) }
+        local own = 0
+        for k = 1, 3 do own = own + g[k] * x[k] end
+        t:step { x = neap.tensor({ g }, "f64"), y = neap.tensor({ f - own }, "f64") }
+        local happened
+        happened, x = step(f, g)
+        seen[happened] = (seen[happened] or 0) + 1
+        for k, v in ipairs(t.model:param("p").data:totable()) do
+          assert.is_true(math.abs(v - x[k]) <= 1e-6 * (1 + math.abs(v)),
+            ("step %d (%s): %.12g, expected %.12g"):format(i, happened, v, x[k]))
+          x[k] = v -- what rounding adds does not grow
+        end
+      end
+      assert.is_true(seen.taken > 9 and seen.back > 5 and seen.over > 0)
+    end
+  end)
 
   it("LBFGS fits a net to all of its data, which Adam does not in as many steps", function()
     local x = neap.arange(0, 60):reshape(20, 3):sin()

@@ -75,6 +75,55 @@ describe("neap.quantize", function()
     end
   end)
 
+  --- The scale of a model's input.
+  local function input_scale(q)
+    for name, t in pairs(q:state_dict()) do
+      if name:match "^x.*%.scale$" or name:match "^input.*%.scale$" then return t:item() end
+    end
+    error "no scale of the input"
+  end
+
+  it("takes ranges from as many batches, and as much of their numbers, as it is told", function()
+    local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
+    local numbers = neap.arange(0, 800):reshape(200, 4) / 799 -- 0 to 1
+    local set = neap.data.tensors { x = numbers, batch = 100 }
+    local function scale(o) return input_scale(neap.quantize(m, set, o)) * 127 end
+    assert.is_true(math.abs(scale {} - 1) < 1e-5)
+    assert.is_true(math.abs(scale { batches = 1 } - 399 / 799) < 1e-5)
+    for _, percent in ipairs { 25, 75, 100 } do
+      local got = scale { method = "percentile", percent = percent }
+      assert.is_true(math.abs(got - percent / 100) < 2e-3, percent .. ": " .. got)
+    end
+  end)
+
+  it("keeps rows of zeros, and biases of more steps than 32 bits have", function()
+    local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
+    m:param("linear1.weight").data:copy_(neap.tensor { { 0, 0, 0, 0 }, { 1e-6, 0, 1e-6, 0 },
+      { 1, -1, 2, 0 } })
+    m:param("linear1.bias").data:copy_(neap.tensor { 3, 1e6, -2 })
+    local rows = neap.rand(9, 4)
+    assert.is_true(neap.quantize(m, rows)(rows):close(m(rows), { rtol = 0.01, atol = 0.03 }))
+  end)
+
+  it("folds a norm with its eps, and none into what others read, too", function()
+    local Twice = nn.module { "Twice",
+      init = function(self)
+        self.linear, self.norm = nn.Linear { 4, 6 }, nn.BatchNorm1d { 6, eps = 0.5 }
+      end,
+      forward = function(self, h)
+        h = self.linear(h)
+        return self.norm(h) + (self.doubles and h * 3 or 0)
+      end }
+    for _, doubles in ipairs { true, false } do
+      local m = Twice()
+      m.doubles = doubles
+      local rows = neap.randn(64, 4)
+      m(rows * 3)
+      m:eval()
+      assert.is_true(distance(neap.quantize(m, rows)(rows), m(rows)) < 0.03)
+    end
+  end)
+
   it("evaluates by a trainer", function()
     local set = neap.data.tensors { x = x, y = want:arg_max { axis = 2 }, batch = 8 }
     local t <close> = neap.trainer { model = neap.quantize(model, set), metrics = { "accuracy" },
