@@ -218,8 +218,8 @@ const neap_op neap_op_SparseFC = {
   .no_grad = true,
   .mixed = NEAP_MIXED_FULL,
   .nan = NEAP_NAN_REACHES,
-  .sum = NEAP_SUM_LIBRARY,
-  .special = "places that the weight has not are a fault, and give 0",
+  /* Of sums nothing is promised: the terms are as many as the weight has numbers in a row. */
+  .special = "places that the weight has not are a fault, and give 0; sums are of f32, in parts",
   .kernels = NEAP_REF(run, NEAP_BIT(F32)),
   .cases =
     "{ {x={2,4}, values={0,1,1}, columns={{0}, dtype=\"i32\"}, starts={{2}, dtype=\"i32\", low=0, "
