@@ -90,6 +90,7 @@ describe("products of bytes", function()
       local given = tonumber(name:match "^[sz](%d+)$")
       local x = given and neap.tensor(given * 1.0) or neap.rand(sizes) + 0.5
       if dtype ~= "f32" and not given then x = x * 100 - 70 end -- -20 to 80
+      if dtype == "i32" then x = x * 300 end
       feeds[name] = (dtype == "u8" and not given and x:abs() or x):to(dtype)
     end
     local net = neap.net_from("net f\n" .. words .. "\noutputs y")
@@ -180,6 +181,36 @@ state s600 f32 ()
 y = QLinearMatMul(x, %s, _, w, s1, %s, s600, z5)]]):format(case[2],
         case[3] == "" and "_" or case[3]))
     end
+  end)
+
+  it("add a bias of integers in its steps, and a summand that others read, too", function()
+    becomes({ FusedQLinearConv = 1 }, [[
+input x i8 (2,3,5,5)
+state w i8 (4,3,3,3)
+state b i32 (4)
+state z5 i8 ()
+state s2 f32 ()
+state s3 f32 ()
+state s2000 f32 ()
+y = QLinearConv(x, s2, z5, w, s3, _, s2000, z5, b) { pad = {1} }]])
+    becomes({ FusedQLinearConv = 3, QuantizeLinear = 0, Add = 0 }, [[
+input x u8 (2,16,6,6)
+state w i8 (16,16,3,3)
+state s1 f32 ()
+state s9000 f32 ()
+xr = DequantizeLinear(x, s1)
+wr = DequantizeLinear(w, s1)
+h = Conv(xr, wr) { pad = {1} }
+hq = QuantizeLinear(h, s9000)
+hr = DequantizeLinear(hq, s9000)
+hx = DequantizeLinear(hq, s1)
+i = Conv(hx, wr) { pad = {1} }
+ia = Add(i, hr)
+iq = QuantizeLinear(ia, s9000)
+ir = DequantizeLinear(iq, s1)
+j = Conv(ir, wr) { pad = {1} }
+ja = Add(j, hr)
+y = QuantizeLinear(ja, s9000)]])
   end)
 
   it("are the integers again only by the same scale and zero point", function()

@@ -63,7 +63,7 @@ local function reference(x, lr, history)
     end
     return plus(d, d, -2)
   end
-  --- @return what happened: "taken", "back" or "over"
+  --- @return what happened: "taken" ("untold" where it tells nothing), "back" or "over"
   return function(f, g)
     local happened = "taken"
     if base and f > f0 + along * t * 1e-4 + math.abs(f0) * 1e-6 then
@@ -78,7 +78,9 @@ local function reference(x, lr, history)
     else
       if base then
         local s, y = plus(x, base, -1), plus(g, slope, -1)
-        if dot(s, y) > 1e-10 * dot(y, y) then
+        if dot(s, y) <= 1e-10 * dot(y, y) then
+          happened = "untold"
+        else
           pairs_[#pairs_ + 1] = { s = s, y = y }
           if #pairs_ > history then table.remove(pairs_, 1) end
         end
@@ -267,7 +269,9 @@ describe("optim", function()
         self:param("p", { 3 }, { op = "Literal", values = { -1.2, 1, 0.5 } }, { dtype = "f64" })
       end,
       forward = function(self, x) return x * self.p end }
-    for _, lr in ipairs { 1, 0.5 } do
+    local n_untold = 0
+    for _, case in ipairs { { 1, 1 }, { 0.5, 1 }, { 0.1, 1 }, { 1, 1e-3 } } do
+      local lr, size = case[1], case[2]
       local x, step = { -1.2, 1, 0.5 }, reference({ -1.2, 1, 0.5 }, lr, 4)
       local t <close> = neap.trainer { model = Told(),
         optimizer = optim.LBFGS { lr = lr, history = 4 },
@@ -276,12 +280,15 @@ describe("optim", function()
       for i = 1, 60 do
         -- A valley with a wave in it, so that slopes turn; for a while each loss is higher.
         local a, b = 1 - x[1], x[2] - x[1] ^ 2
-        local f = a ^ 2 + 10 * b ^ 2 + math.cos(3 * x[3])
+        local f = size * (a ^ 2 + 10 * b ^ 2 + 5 * math.cos(3 * x[3]))
         if i >= 15 and i < 30 then f = last + 1 end
         last = f
-        local g = { -2 * a - 40 * x[1] * b, 20 * b, -3 * math.sin(3 * x[3]) }
+        local g = { -2 * a - 40 * x[1] * b, 20 * b, -15 * math.sin(3 * x[3]) }
         local own = 0
-        for k = 1, 3 do own = own + g[k] * x[k] end
+        for k = 1, 3 do
+          g[k] = g[k] * size
+          own = own + g[k] * x[k]
+        end
         t:step { x = neap.tensor({ g }, "f64"), y = neap.tensor({ f - own }, "f64") }
         local happened
         happened, x = step(f, g)
@@ -293,7 +300,9 @@ describe("optim", function()
         end
       end
       assert.is_true(seen.taken > 9 and seen.back > 5 and seen.over > 0)
+      n_untold = n_untold + (seen.untold or 0)
     end
+    assert.is_true(n_untold > 0)
   end)
 
   it("LBFGS fits a net to all of its data, which Adam does not in as many steps", function()

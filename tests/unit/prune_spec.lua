@@ -50,6 +50,33 @@ describe("neap.prune", function()
     assert.is_true(second:sum():item() < first:sum():item())
   end)
 
+  it("counts a block's own weights alone, and takes the least of all, or of each layer", function()
+    local m = nn.Sequential { input = { 6 }, nn.Linear { 6, 7 }, nn.Linear { 7, 6 } }
+    -- The last row of blocks has one row of weights, which are the largest.
+    local rows = {}
+    for r = 1, 7 do rows[r] = r < 7 and { 1, 1, 1, 1, 1, 1 } or { 2, 2, 2, 2, 2, 2 } end
+    m:param("linear1.weight").data:copy_(neap.tensor(rows))
+    m:param("linear2.weight").data:copy_(neap.full { 6, 7, value = 1.5 })
+    local whole = m:state_dict()["linear1.weight"]:clone()
+    neap.prune(m, { amount = 0.5, method = "block", block = { 3, 3 }, layers = "linear1" })
+    local mask = m:param("linear1.weight_mask").data
+    assert.are.equal(6, mask[{ 7 }]:sum():item())
+    assert.are.equal(6, mask:sum():item())
+    assert.is_true(m:state_dict()["linear1.weight"]:equal(whole))
+    -- 36 of 84 are gone; what happens to be zero is worth more than what is.
+    m:param("linear2.weight").data[{ 1 }]:copy_(neap.zeros(7))
+    neap.prune(m, { amount = 36 / 84 })
+    assert.are.equal(42, m:param("linear2.weight_mask").data:sum():item())
+    neap.prune(m, { amount = 43 / 84 })
+    assert.are.equal(35, m:param("linear2.weight_mask").data:sum():item())
+    assert.are.equal(6, m:param("linear1.weight_mask").data:sum():item())
+    neap.seed(5)
+    m:param("linear2.weight").data:copy_(neap.rand(6, 7) * 1e-3 + 1e-3)
+    neap.prune(m, { amount = 0.5, scope = "layer" })
+    assert.are.equal(21, m:param("linear2.weight_mask").data:sum():item())
+    assert.are.equal(6, m:param("linear1.weight_mask").data:sum():item())
+  end)
+
   it("masks whole blocks, of the layers that are meant", function()
     local m = model_of()
     local r = neap.prune(m, { amount = 0.5, method = "block", block = { 3, 4 },
