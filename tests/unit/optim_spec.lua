@@ -63,7 +63,7 @@ local function reference(x, lr, history)
     end
     return plus(d, d, -2)
   end
-  --- @return what happened: "taken" ("untold" where it tells nothing), "back" or "over"
+  --- @return what happened: "taken" ("untold" where the slope turns), "back" or "over"
   return function(f, g)
     local happened = "taken"
     if base and f > f0 + along * t * 1e-4 + math.abs(f0) * 1e-6 then
@@ -79,7 +79,7 @@ local function reference(x, lr, history)
       if base then
         local s, y = plus(x, base, -1), plus(g, slope, -1)
         if dot(s, y) <= 1e-10 * dot(y, y) then
-          happened = "untold"
+          if dot(s, y) < 0 then happened = "untold" end
         else
           pairs_[#pairs_ + 1] = { s = s, y = y }
           if #pairs_ > history then table.remove(pairs_, 1) end
@@ -265,15 +265,15 @@ describe("optim", function()
   it("LBFGS is the method in loops: steps taken, shortened, and begun over", function()
     -- The loss and its gradient are what the batch says.
     local Told = nn.module { "Told",
-      init = function(self)
-        self:param("p", { 3 }, { op = "Literal", values = { -1.2, 1, 0.5 } }, { dtype = "f64" })
+      init = function(self, o)
+        self:param("p", { 3 }, { op = "Literal", values = o.start }, { dtype = "f64" })
       end,
       forward = function(self, x) return x * self.p end }
     local n_untold = 0
-    for _, case in ipairs { { 1, 1 }, { 0.5, 1 }, { 0.1, 1 }, { 1, 1e-3 } } do
-      local lr, size = case[1], case[2]
-      local x, step = { -1.2, 1, 0.5 }, reference({ -1.2, 1, 0.5 }, lr, 4)
-      local t <close> = neap.trainer { model = Told(),
+    for _, case in ipairs { { 1, 1, 0.5 }, { 0.5, 1, 0.5 }, { 0.1, 1, 0.1 }, { 1, 1e-3, 0.5 } } do
+      local lr, size, x = case[1], case[2], { case[3] > 0.1 and -1.2 or 1, 1, case[3] }
+      local step = reference(table.move(x, 1, 3, 1, {}), lr, 4)
+      local t <close> = neap.trainer { model = Told { start = x },
         optimizer = optim.LBFGS { lr = lr, history = 4 },
         loss = function(y, c) return y:sum() + c:sum() end }
       local seen, last = {}, 0
