@@ -150,6 +150,9 @@ describe("a copy of short rows", function()
             local whole = core.eager("Concat", { part(0, at), middle,
               part(at + width, more - at) }, { axis = 2 })
             assert.is_true(whole:equal(x), ("%s: %d of %d"):format(dtype, width, all))
+            local sizes = { at, width, more - at }
+            local _, split = core.eager("Split", { x }, { sizes = sizes, axis = 2 }, 3)
+            assert.is_true(split:equal(middle), ("%s: %d of %d"):format(dtype, width, all))
           end
         end
       end

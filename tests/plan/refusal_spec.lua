@@ -2,6 +2,7 @@
 -- asked for again.
 local neap = require "neap"
 local core = require "neap.core"
+local refusal = require "neap.memory.refusal"
 local nn = neap.nn
 local support = require "support"
 local settle = support.settle
@@ -281,6 +282,27 @@ describe("memory that the system refuses", function()
       if not failed then break end
     end
     assert.is_true(twice)
+  end)
+
+  it("has a batch only where more was asked for than there is", function()
+    local function batch(request, available)
+      local err = core.error { code = "memory", message = "refused" }
+      err.request_bytes, err.available_bytes = request, available
+      local ok = pcall(refusal.around, function() return function() return 7 end end, error, err, 0)
+      assert.is_false(ok)
+      return err.batch
+    end
+    assert.are.equal(7, batch(21, 20))
+    assert.is_nil(batch(20, 20)) -- memory is there, in pieces
+    assert.is_nil(batch(nil, 20))
+    assert.is_nil(batch(20, nil))
+  end)
+
+  it("leaves the libraries what they take, and an eighth", function()
+    local own = (32 << 20) + (16 << 20) * core.threads()
+    assert.are.equal(7 << 40, refusal.system_limit(8 << 40))
+    assert.are.equal(1 << 20, refusal.system_limit(own + (1 << 20)))
+    assert.are.equal(1, refusal.system_limit(own // 2))
   end)
 end)
 
