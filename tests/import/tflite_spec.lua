@@ -198,6 +198,36 @@ describe("quantised numbers of a TFLite file", function()
     local y = f(neap.tensor({ 0, 128, 132, 255 }, "u8"):reshape(1, 1, 4, 1))
     assert.same({ { 0, 255 }, { 122, 136 }, { 130, 124 }, { 255, 0 } }, y:totable()[1][1])
   end)
+
+  it("have no slope below 0, which is no scale of integers", function()
+    local f, message = kit.import { tensors = { { name = "x", type = "i8", shape = { 1, 3 },
+          scale = { 0.5 }, zero = { 2 } },
+        { name = "y", type = "i8", shape = { 1, 3 }, scale = { 0.25 }, zero = { 1 } } },
+      ops = { { "LEAKY_RELU", { 0 }, { 1 }, { 75, { "f32", -0.5 } } } }, inputs = { 0 },
+      outputs = { 1 } }
+    assert.is_nil(f)
+    assert.matches("slope = %-0.5 is out of range", message)
+  end)
+
+  it("are summed without loss, however many", function()
+    -- One x is left of them. No block of them has a sum that is a multiple of a power of 2.
+    local rows, turns = 8, 9000
+    local up, down = string.pack("bbbbbbb", 127, 126, 127, 125, 127, 123, 121),
+      string.pack("bbbbbbb", -121, -127, -123, -127, -125, -126, -127)
+    local w = up:rep(turns) .. down:rep(turns - 1) .. down:sub(1, 6) .. string.pack("b", -126)
+    local n = #w
+    for _, case in ipairs { { 0, 127, 1, 127 }, { 127, -128, 3, -85 } } do
+      local zero, x, scale, want = table.unpack(case)
+      local f = assert(kit.import { tensors = { { name = "x", type = "i8", shape = { rows, n },
+            scale = { 1 }, zero = { zero } },
+          { name = "w", type = "i8", shape = { rows, n }, data = w:rep(rows), scale = { 1 }, zero = { 0 } },
+          { name = "y", type = "i8", shape = { rows, rows }, scale = { scale }, zero = { 0 } } },
+        ops = { { "FULLY_CONNECTED", { 0, 1, -1 }, { 2 }, { 8, { "i8", 0 } } } }, inputs = { 0 },
+        outputs = { 2 } })
+      local y = f(neap.full { rows, n, value = x, dtype = "i8" })
+      assert.is_true(y:equal(neap.full { rows, rows, value = want, dtype = "i8" }))
+    end
+  end)
 end)
 
 describe("weights of 8 bits beside floats", function()
