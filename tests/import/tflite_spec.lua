@@ -220,7 +220,8 @@ describe("quantised numbers of a TFLite file", function()
       local zero, x, scale, want = table.unpack(case)
       local f = assert(kit.import { tensors = { { name = "x", type = "i8", shape = { rows, n },
             scale = { 1 }, zero = { zero } },
-          { name = "w", type = "i8", shape = { rows, n }, data = w:rep(rows), scale = { 1 }, zero = { 0 } },
+          { name = "w", type = "i8", shape = { rows, n }, data = w:rep(rows), scale = { 1 },
+            zero = { 0 } },
           { name = "y", type = "i8", shape = { rows, rows }, scale = { scale }, zero = { 0 } } },
         ops = { { "FULLY_CONNECTED", { 0, 1, -1 }, { 2 }, { 8, { "i8", 0 } } } }, inputs = { 0 },
         outputs = { 2 } })
