@@ -169,6 +169,8 @@ function M.prune(model, given)
     local own = most
     if o.scope == "layer" then own = bound(units[i], o.amount) end
     masks[i] = mask_of(w, above(units[i], own), o)
+    -- What is masked stays so, whatever this call asks for.
+    if w.record.mask then masks[i] = masks[i] * tensor_of(w.module, "weight_mask") end
   end
   -- Nothing has changed so far; from here on nothing fails.
   local changed = {}

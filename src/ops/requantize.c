@@ -21,14 +21,18 @@ typedef struct fixed {
 } fixed;
 
 static fixed fixed_of(double scale) {
+  /* What is too small for the format is 0; what is too large is not infer's to refuse, since it is
+   * data: it saturates, infinity too. NaN and negative numbers are no scales: 0. */
+  static const fixed nothing = {0, 0, 0}, largest = {INT32_MAX, 30, 0};
+  if (!(scale > 0)) return nothing;
+  if (isinf(scale)) return largest;
+
   int e = 0;
   double q = frexp(scale, &e);
   int64_t m = llround(q * 2147483648.0);
   if (m == INT64_C(1) << 31) m /= 2, e++;
-  /* What is too small for the format is 0; what is too large is not infer's to refuse, since it is
-   * data: it saturates. NaN and negative numbers are no scales: 0. */
-  if (!(scale > 0) || e < -31) return (fixed){0, 0, 0};
-  if (e > 30) return (fixed){INT32_MAX, 30, 0};
+  if (e < -31) return nothing;
+  if (e > 30) return largest;
   return (fixed){m, NEAP_MAX(e, 0), NEAP_MAX(-e, 0)};
 }
 

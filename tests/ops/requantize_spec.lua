@@ -129,7 +129,7 @@ describe("Requantize", function()
       for _, scale in ipairs { 0, -1, 0 / 0, -inf, 1e-300 } do
         assert.same({ 0, 0, 0, 0 }, of(scale))
       end
-      for _, scale in ipairs { 2^30, 2^31, 1e12, 1e300 } do
+      for _, scale in ipairs { 2^30, 2^31, 1e12, 1e300, inf } do
         assert.same({ 0, 127, -128, 127 }, of(scale))
       end
     end

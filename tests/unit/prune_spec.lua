@@ -50,6 +50,19 @@ describe("neap.prune", function()
     assert.is_true(second:sum():item() < first:sum():item())
   end)
 
+  it("brings nothing back, whatever is asked for later", function()
+    local m = model_of()
+    m(neap.zeros(1, 2, 6, 6))
+    local first = neap.prune(m, { amount = 0.5 })
+    local masks = m:param("linear1.weight_mask").data:clone()
+    assert.are.equal(first.zero, neap.prune(m, { amount = 0 }).zero)
+    assert.is_true(m:param("linear1.weight_mask").data:equal(masks))
+    -- by blocks, after single weights
+    neap.prune(m, { amount = 0.2, method = "block", block = { 4, 1 } })
+    local both = m:param("linear1.weight_mask").data
+    assert.is_true((both * masks):equal(both))
+  end)
+
   it("counts a block's own weights alone, and takes the least of all, or of each layer", function()
     local m = nn.Sequential { input = { 6 }, nn.Linear { 6, 7 }, nn.Linear { 7, 6 } }
     -- The last row of blocks has one row of weights, which are the largest.
