@@ -64,7 +64,7 @@ typedef struct neap_onednn_case {
   bool average, count_pad; /* POOL: else maximum; padding counts in the divisor */
   bool global_stats;       /* NORM: mean and variance are given, constants to the backward */
   bool relu;               /* NORM: y = max(y, 0) at the end */
-  bool add;                /* CONV: to what y holds */
+  bool add;                /* CONV, and FC of halves: to what y holds */
   /* CONV and FC of bytes: x u8, w i8, then f32 b (O), scale (O), [ratio, y_zero]. y is
    * round(max((x w + b) scale [+ y]) ratio, 0) + y_zero, saturated; the maximum with `relu`; real
    * numbers where y is f32. Of FC the weight's layout is chosen freely, too */

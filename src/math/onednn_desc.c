@@ -309,10 +309,12 @@ static bool product_forward(maker *m) {
   onednn_md_in b =
     by_matmul ? matrix(m, false, 2, DNNL_ARG_BIAS, w->dim[0]) : any_in(m, 2, DNNL_ARG_BIAS);
   onednn_md_in y = matrix(m, true, 0, DNNL_ARG_DST, w->dim[0]);
-  if (by_matmul) return !m->failed && onednn_matmul(&m->with, x, weight, b, y, &m->out->pd);
   dnnl_primitive_attr_t own;
-  bool good = product_attr(m, &own) && !m->failed &&
-              onednn_product_forward(&m->with, x, weight, b, y, &m->out->pd);
+  bool good = product_attr(m, &own) && !m->failed;
+  if (by_matmul)
+    good = good && onednn_matmul(&m->with, x, weight, b, y, &m->out->pd);
+  else
+    good = good && onednn_product_forward(&m->with, x, weight, b, y, &m->out->pd);
   if (own != NULL) dnnl_primitive_attr_destroy(own);
   return good;
 }

@@ -220,7 +220,12 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
   bool few = has_z(choose->n_in, choose->in) || columns == 0 ||
              neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
-  if (few && neap_is_half(choose->in[0].dtype)) return false; /* the product is for f32 */
+  /* Of halves oneDNN has the primitive alone, which takes any rows and adds to what y holds; of
+   * deep sums it keeps too few digits. */
+  if (neap_is_half(choose->in[0].dtype)) {
+    if (columns == 0 || choose->in[NEAP_FUSED_W].shape.dim[1] > NEAP_DEEP) return false;
+    few = false;
+  }
   if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
@@ -236,6 +241,7 @@ static bool choose_fc_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
   c.other = "product";
   c.other_work = 1;
+  c.add = has_z(c.n_in, c.in);
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
   /* Rows are plain: a layout of the convolution before is undone by a Reorder. */
   memset(c.in_layout, 0, sizeof c.in_layout);
@@ -244,17 +250,19 @@ static bool choose_fc_dnnl(neap_choose *choose) {
 
 static neap_status bind_fc_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_FC);
+  c.add = has_z(c.n_in, c.in);
   c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
   *kernel = NULL;
   return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-/* The primitive never has z: see choose_fc_dnnl. */
+/* The primitive has z of halves alone: see choose_fc_dnnl. */
 static void run_fc_dnnl(const neap_call *call) {
   if (call->choice->algorithm == PRODUCT) {
     run_fc(call);
     return;
   }
+  neap_fused_begin(call);
   neap_dnnl_run(call);
   neap_fused_end(call, (neap_activation)call->attrs[FC_ACTIVATION].i);
 }
