@@ -282,12 +282,11 @@ static neap_status check_promises(const neap_onednn_case *c, const onednn_proble
   return NEAP_OK;
 }
 
-/* Kernels that add up over images or rows, and matmul of halves, which may share a long sum: their
+/* Kernels that add up over images or rows, and matmul, which may share a long sum: their
  * threads wait for each other's sums, in generated code. */
 static bool shares_meet(const neap_onednn_case *c) {
-  const bool is_fc = c->kind >= NEAP_ONEDNN_FC && c->kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT;
   return c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ||
-         (is_fc && neap_dtype_in(c->in[0].dtype, NEAP_HALVES));
+         onednn_is_matmul(c);
 }
 
 /* A memory object without an address for the next argument of k. */

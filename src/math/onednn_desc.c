@@ -296,13 +296,14 @@ static bool norm_backward(maker *m) {
  * product, told that weights are plain, sums bf16 in a scratch of f32 as large as the result, and
  * takes twice the time (measured, 2.6 on AVX512-BF16, 2048 rows). In f32 the inner product is as
  * good, and keeps no copies. */
-static bool is_matmul(const neap_onednn_case *c) {
-  return neap_dtype_in(c->in[0].dtype, NEAP_HALVES);
+bool onednn_is_matmul(const neap_onednn_case *c) {
+  const bool is_product = c->kind >= NEAP_ONEDNN_FC && c->kind <= NEAP_ONEDNN_FC_GRAD_WEIGHT;
+  return is_product && neap_dtype_in(c->in[0].dtype, NEAP_HALVES);
 }
 
 static bool product_forward(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
-  const bool by_matmul = is_matmul(m->c);
+  const bool by_matmul = onednn_is_matmul(m->c);
   onednn_md_in x = matrix(m, false, 0, DNNL_ARG_SRC, w->dim[1]);
   onednn_md_in weight = by_matmul ? turned(m, false, 1, DNNL_ARG_WEIGHTS, w->dim[1])
                                   : operand(m, false, 1, DNNL_ARG_WEIGHTS, m->c->quantised);
@@ -322,7 +323,7 @@ static bool product_forward(maker *m) {
 /* dx = dy w, with all operands plain as in the forward. */
 static bool product_grad_input(maker *m) {
   const neap_shape *w = &m->c->in[1].shape;
-  const bool by_matmul = is_matmul(m->c);
+  const bool by_matmul = onednn_is_matmul(m->c);
   onednn_md_in dy = matrix(m, false, 0, by_matmul ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, w->dim[0]);
   onednn_md_in weight =
     by_matmul ? matrix(m, false, 1, DNNL_ARG_WEIGHTS, w->dim[1]) : given_in(m, 1, DNNL_ARG_WEIGHTS);
@@ -335,7 +336,7 @@ static bool product_grad_input(maker *m) {
 /* dw = dy^T x. */
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
-  if (is_matmul(m->c)) {
+  if (onednn_is_matmul(m->c)) {
     onednn_md_in x = matrix(m, false, 0, DNNL_ARG_WEIGHTS, dw->dim[1]),
                  dy = turned(m, false, 1, DNNL_ARG_SRC, dw->dim[0]),
                  weight = matrix(m, true, 0, DNNL_ARG_DST, dw->dim[1]);

@@ -57,6 +57,8 @@ typedef struct onednn_problem {
  * it; else all come from the case. False when oneDNN has none. */
 bool onednn_describe(const neap_onednn_case *c, bool free, dnnl_engine_t engine,
                      const_dnnl_primitive_attr_t attr, onednn_problem *out);
+/* Whether a product is made by oneDNN's matmul, not by its inner product. */
+bool onednn_is_matmul(const neap_onednn_case *c);
 static inline bool onednn_is_present(const neap_type *types, int n, int position) {
   return position < n && types[position].dtype != NEAP_DTYPE_NONE;
 }

@@ -318,8 +318,8 @@ bool onednn_product_grad_weight(const onednn_with *with, onednn_md_in x, onednn_
 bool onednn_matmul(const onednn_with *with, onednn_md_in x, onednn_md_in w, onednn_md_in b,
                    onednn_md_in y, dnnl_primitive_desc_t *pd) {
   dnnl_primitive_desc_t made = NULL;
-  dnnl_status_t status = dnnl_matmul_primitive_desc_create(&made, with->engine, at(x), at(w), at(b),
-                                                           at(y), with->attr);
+  dnnl_status_t status =
+    dnnl_matmul_primitive_desc_create(&made, with->engine, at(x), at(w), at(b), at(y), with->attr);
   return settle(with, status, made, pd);
 }
 

@@ -15,7 +15,7 @@ static void OF(sum_bias)(void *context, int64_t begin, int64_t end) {
       T sum[LANES];
       /* Of more channels than a row of sums has, so many at a time. */
       for (int64_t i = 0; i < k->n; i++) {
-        const T *dy = (const T *)k->dy + (i * blocks + b) * stretch + first;
+        const T *dy = (const T *)k->dy->data + (i * blocks + b) * stretch + first;
         if (k->side == 1) {
           total[0] += OF(neap_row_sum)(dy, k->l);
           continue;
@@ -28,6 +28,6 @@ static void OF(sum_bias)(void *context, int64_t begin, int64_t end) {
       }
       /* Padding channels have no bias. */
       for (int64_t j = 0; j < NEAP_MIN(n_side, k->o - b * k->side - first); j++)
-        ((T *)k->db)[b * k->side + first + j] = (T)total[j];
+        ((T *)k->db->data)[b * k->side + first + j] = (T)total[j];
     }
 }

@@ -7,7 +7,7 @@
  */
 #include "math/row.h"
 #include "math/vec.h"
-#include "ops/tile.h"
+#include "ops/rows.h"
 #include "ops/window.h"
 
 enum { GROUPS = NEAP_WINDOW_N_ATTR, TILE = 256 };
@@ -46,35 +46,42 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
   return j;
 }
 
-/* sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o): all taps that fall inside
- * x. */
-static void forward_row(const job *j, int64_t n_i, int64_t o, int64_t od, int64_t oh, int64_t from,
-                        int64_t n, double *sum) {
-  const neap_window *w = &j->w;
-  int64_t c0 = o / j->group_o * j->group_c;
-  for (int64_t c = 0; c < j->group_c; c++)
+void neap_conv_each_tap(const neap_conv_row *r, neap_conv_tap tap, void *context) {
+  const neap_window *w = r->w;
+  int64_t c0 = r->o / r->group_o * r->group_c;
+  for (int64_t c = 0; c < r->group_c; c++)
     for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
-      /* Taps that fall into the padding add nothing. */
-      int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
+      int64_t d = r->od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
       if (d < 0 || d >= w->in[0]) continue;
       for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
-        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
+        int64_t h = r->oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
         if (h < 0 || h >= w->in[1]) continue;
-        int64_t x_row = (((n_i * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
+        int64_t x_row =
+          (((r->image * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
         int64_t w_row =
-          (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
+          (((r->o * r->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
         for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
-          /* Of the columns only those whose tap falls inside x, and of these the tile's. */
+          /* Of the columns only those whose tap falls inside x, and of these the row's. */
           int64_t a, b;
           neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
-          a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
+          a = NEAP_MAX(a, r->from), b = NEAP_MIN(b, r->from + r->n);
           if (a >= b) continue;
           int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
-          j->row->gather(sum + (a - from), j->x, at, w->stride[2],
-                         j->row->get(j->weight, w_row + kw), b - a);
+          tap(context, at, w_row + kw, a - r->from, b - a);
         }
       }
     }
+}
+
+typedef struct forward_sums {
+  const job *j;
+  double *sum;
+} forward_sums;
+
+static void forward_tap(void *context, int64_t x, int64_t weight, int64_t first, int64_t n) {
+  const forward_sums *s = context;
+  const job *j = s->j;
+  j->row->gather(s->sum + first, j->x, x, j->w.stride[2], j->row->get(j->weight, weight), n);
 }
 
 /* Planes [begin, end) of y, numbered n * O + o. */
@@ -91,7 +98,9 @@ static void forward_planes(void *context, int64_t begin, int64_t end) {
         int64_t at = p * w->n_out + r * w->out[2] + from;
         for (int64_t i = 0; i < n; i++)
           sum[i] = bias + (j->add ? j->row->get(j->out, at + i) : 0.0);
-        forward_row(j, p / j->n_o, p % j->n_o, r / w->out[1], r % w->out[1], from, n, sum);
+        const neap_conv_row row = {
+          w, j->group_c, j->group_o, p / j->n_o, p % j->n_o, r / w->out[1], r % w->out[1], from, n};
+        neap_conv_each_tap(&row, forward_tap, &(forward_sums){j, sum});
         j->row->store(j->out, at, sum, n);
       }
   }
@@ -211,10 +220,8 @@ static void grad_weight_filters(void *context, int64_t begin, int64_t end) {
 /* What a sum over dy (N,O,L) knows: `side` channels lie side by side, in blocks of that many, the
  * last one padded. */
 typedef struct bias_sum {
-  const void *dy;
-  void *db;
+  const neap_operand *dy, *db;
   int64_t n, o, l, side;
-  neap_dtype dtype;
 } bias_sum;
 
 /* elements of a row of sums: positions of a block are folded that many at a time */
@@ -223,41 +230,19 @@ enum { LANES = 256 };
 #define NEAP_BODY "ops/conv_bias_body.h"
 #include "math/each_float.h"
 
-/* As sum_bias of one image and at most LANES channels, `step` elements a position, of which the
- * first n_side are theirs: halves are widened in tiles, of as many positions as fit where these lie
- * close together. */
-static void add_half_image(const bias_sum *k, const uint16_t *dy, int64_t step, int64_t n_side,
-                           double *total) {
-  float tile[LANES];
-  const int64_t at_once = step == n_side ? LANES / step : 1;
-  for (int64_t p = 0; p < k->l; p += at_once) {
-    const int64_t n = NEAP_MIN(at_once, k->l - p) * n_side;
-    neap_cast(NEAP_DTYPE_F32, tile, k->dtype, dy + p * step, n);
-    if (n_side == 1) {
-      total[0] += neap_row_sum_f32(tile, n);
-      continue;
-    }
-    for (int64_t r = 0; r < n; r += n_side)
-      for (int64_t j = 0; j < n_side; j++) total[j] += (double)tile[r + j];
-  }
-}
-
-/* sum_bias for bf16 and f16; a sum is rounded once. */
+/* sum_bias for bf16 and f16: a block's positions are rows of its channels. */
 static void sum_bias_half(void *context, int64_t begin, int64_t end) {
   const bias_sum *k = context;
   const int64_t blocks = (k->o + k->side - 1) / k->side, stretch = k->side * k->l;
   for (int64_t b = begin; b < end; b++)
-    for (int64_t first = 0; first < k->side; first += LANES) {
-      double total[LANES] = {0};
-      float rounded[LANES];
-      const int64_t n_side = NEAP_MIN(k->side - first, LANES);
+    for (int64_t first = 0; first < k->side; first += NEAP_TILE) {
+      double total[NEAP_TILE] = {0};
+      const int64_t n_side = NEAP_MIN(k->side - first, NEAP_TILE), at = b * k->side + first;
       for (int64_t i = 0; i < k->n; i++)
-        add_half_image(k, (const uint16_t *)k->dy + (i * blocks + b) * stretch + first, k->side,
-                       n_side, total);
+        neap_rows_add_halves(k->dy, (i * blocks + b) * stretch + first, k->l, k->side, n_side,
+                             total);
       /* Padding channels have no bias. */
-      const int64_t at = b * k->side + first, n = NEAP_MIN(n_side, k->o - at);
-      for (int64_t j = 0; j < n; j++) rounded[j] = (float)total[j];
-      if (n > 0) neap_cast(k->dtype, (uint16_t *)k->db + at, NEAP_DTYPE_F32, rounded, n);
+      neap_rows_put_halves(k->db, at, NEAP_MAX(NEAP_MIN(n_side, k->o - at), 0), total);
     }
 }
 
@@ -288,18 +273,17 @@ void neap_conv_sum_bias(const neap_call *call) {
   if (call->n_out < 2 || call->out[1].data == NULL) return;
   const neap_operand *dy = &call->in[1];
   const neap_shape *shape = &dy->type.shape;
-  bias_sum k = {dy->data,
-                call->out[1].data,
+  bias_sum k = {dy,
+                &call->out[1],
                 shape->dim[0],
                 shape->dim[1],
                 neap_shape_span(shape, 2, shape->n_dim),
-                neap_window_side_by_side(&dy->layout, shape),
-                dy->type.dtype};
+                neap_window_side_by_side(&dy->layout, shape)};
   int64_t blocks = (k.o + k.side - 1) / k.side,
           grain = NEAP_GRAIN / NEAP_MAX(k.n * k.l * k.side, 1);
   void (*body)(void *, int64_t, int64_t) = sum_bias_f32;
-  if (neap_is_half(k.dtype)) body = sum_bias_half;
-  if (k.dtype == NEAP_DTYPE_F64) body = sum_bias_f64;
+  if (neap_is_half(dy->type.dtype)) body = sum_bias_half;
+  if (dy->type.dtype == NEAP_DTYPE_F64) body = sum_bias_f64;
   neap_parallel_for(blocks, NEAP_MAX(grain, 1), call->n_thread, body, &k);
 }
 

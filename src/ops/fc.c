@@ -7,7 +7,7 @@
  */
 #include "math/row.h"
 #include "ops/fused.h"
-#include "ops/tile.h"
+#include "ops/rows.h"
 
 #include <string.h>
 
@@ -108,22 +108,16 @@ typedef struct row_sum {
 #define NEAP_BODY "ops/fc_bias_body.h"
 #include "math/each_float.h"
 
-/* The same of halves: rows are widened in tiles of columns, and a sum is rounded once. */
+/* The same of halves, so many columns at a time as a tile has. */
 static void sum_rows_half(void *context, int64_t begin, int64_t end) {
   const neap_call *call = context;
   const neap_operand *dy = &call->in[1], *db = &call->out[1];
   const int64_t n = db->type.shape.dim[0], m = neap_shape_elems(&dy->type.shape) / n;
-  float tile[NEAP_TILE];
-  double sum[NEAP_TILE];
   for (int64_t from = begin; from < end; from += NEAP_TILE) {
     const int64_t width = NEAP_MIN(end - from, NEAP_TILE);
-    memset(sum, 0, sizeof sum);
-    for (int64_t i = 0; i < m; i++) {
-      const float *row = neap_tile_load(dy, i * n + from, width, tile);
-      for (int64_t j = 0; j < width; j++) sum[j] += (double)row[j];
-    }
-    for (int64_t j = 0; j < width; j++) tile[j] = (float)sum[j];
-    neap_cast(db->type.dtype, neap_element_at(db, from), NEAP_DTYPE_F32, tile, width);
+    double sum[NEAP_TILE] = {0};
+    neap_rows_add_halves(dy, from, m, n, width, sum);
+    neap_rows_put_halves(db, from, width, sum);
   }
 }
 
@@ -140,8 +134,8 @@ static void run_grad_bias(const neap_call *call) {
     return;
   }
   row_sum sum = {call->in[1].data, call->out[1].data, m, n};
-  neap_parallel_for(n, grain, call->n_thread,
-                    dtype == NEAP_DTYPE_F64 ? sum_rows_f64 : sum_rows_f32, &sum);
+  neap_parallel_for(n, grain, call->n_thread, dtype == NEAP_DTYPE_F64 ? sum_rows_f64 : sum_rows_f32,
+                    &sum);
 }
 
 /* dw (N,K) = dy' (N,M) x (M,K), and db */

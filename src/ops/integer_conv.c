@@ -67,34 +67,18 @@ static int32_t zero_of(const neap_integer_conv *j, int64_t o) {
   return (int32_t)neap_number_at(j->w_zero, each ? o : 0);
 }
 
-/* Adds to sum[0,n) of outputs [from, from+n) of row (od, oh) of plane (n_i, o) what each tap inside
- * x has more than the padding. */
-static void add_row(const neap_integer_conv *j, int64_t n_i, int64_t o, int64_t od, int64_t oh,
-                    int64_t from, int64_t n, int32_t w_zero, int32_t *sum) {
-  const neap_window *w = &j->w;
-  int64_t c0 = o / j->group_o * j->group_c;
-  for (int64_t c = 0; c < j->group_c; c++)
-    for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
-      int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
-      if (d < 0 || d >= w->in[0]) continue;
-      for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
-        int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
-        if (h < 0 || h >= w->in[1]) continue;
-        int64_t x_row = (((n_i * w->channels + c0 + c) * w->in[0] + d) * w->in[1] + h) * w->in[2];
-        int64_t w_row =
-          (((o * j->group_c + c) * w->kernel[0] + kd) * w->kernel[1] + kh) * w->kernel[2];
-        for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
-          int64_t a, b;
-          neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
-          a = NEAP_MAX(a, from), b = NEAP_MIN(b, from + n);
-          if (a >= b) continue;
-          int64_t at = x_row + a * w->stride[2] - w->begin[2] + kw * w->dilation[2];
-          int32_t scale = byte_at(j->w_dtype, j->weight, w_row + kw) - w_zero;
-          (j->x_dtype == NEAP_DTYPE_U8 ? gather_u8 : gather_i8)(
-            sum + (a - from), j->x, at, w->stride[2], j->minus + j->pad, scale, b - a);
-        }
-      }
-    }
+typedef struct integer_sums {
+  const neap_integer_conv *j;
+  int32_t w_zero, *sum;
+} integer_sums;
+
+/* What a tap inside x has more than the padding. */
+static void integer_tap(void *context, int64_t x, int64_t weight, int64_t first, int64_t n) {
+  const integer_sums *s = context;
+  const neap_integer_conv *j = s->j;
+  int32_t scale = byte_at(j->w_dtype, j->weight, weight) - s->w_zero;
+  (j->x_dtype == NEAP_DTYPE_U8 ? gather_u8 : gather_i8)(s->sum + first, j->x, x, j->w.stride[2],
+                                                        j->minus + j->pad, scale, n);
 }
 
 /* Planes [begin, end) of y, numbered n * O + o. */
@@ -114,7 +98,9 @@ static void run_planes(void *context, int64_t begin, int64_t end) {
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);
         for (int64_t i = 0; i < n; i++) sum[i] = first;
-        add_row(j, p / j->n_o, o, r / w->out[1], r % w->out[1], from, n, w_zero, sum);
+        const neap_conv_row row = {
+          w, j->group_c, j->group_o, p / j->n_o, o, r / w->out[1], r % w->out[1], from, n};
+        neap_conv_each_tap(&row, integer_tap, &(integer_sums){j, w_zero, sum});
         j->finish(j->context, o, p * w->n_out + r * w->out[2] + from, sum, n);
       }
   }

@@ -36,8 +36,8 @@ neap_status neap_quantized_expect(const neap_infer *c, int i, int64_t many, neap
 /* Scales or zero points of `many` positions; of none, a list of none is right, too. */
 static neap_status expect_each(const neap_infer *c, int i, bool has_many, int64_t many,
                                neap_error *error) {
-  if (has_many && many == 0 && neap_quantized_has(c->n_in, c->in, i) &&
-      c->in[i].shape.n_dim == 1 && c->in[i].shape.dim[0] == 0)
+  if (has_many && many == 0 && neap_quantized_has(c->n_in, c->in, i) && c->in[i].shape.n_dim == 1 &&
+      c->in[i].shape.dim[0] == 0)
     return NEAP_OK;
   return neap_quantized_expect(c, i, many, error);
 }

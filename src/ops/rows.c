@@ -70,3 +70,22 @@ void neap_row_store(const neap_operand *y, int64_t at, int64_t n_piece, int64_t 
   for (int64_t i = 0; i < n_piece; i++)
     neap_cast(y->type.dtype, neap_element_at(y, at + i * step), NEAP_DTYPE_F32, tile + i * n, n);
 }
+
+/* Rows are widened in tiles, several at once where they follow one another. */
+void neap_rows_add_halves(const neap_operand *x, int64_t at, int64_t m, int64_t step, int64_t n,
+                          double *total) {
+  float tile[NEAP_TILE];
+  const int64_t at_once = step == n ? NEAP_TILE / n : 1;
+  for (int64_t i = 0; i < m; i += at_once) {
+    const int64_t elems = NEAP_MIN(at_once, m - i) * n;
+    const float *row = neap_tile_load(x, at + i * step, elems, tile);
+    for (int64_t r = 0; r < elems; r += n)
+      for (int64_t j = 0; j < n; j++) total[j] += (double)row[r + j];
+  }
+}
+
+void neap_rows_put_halves(const neap_operand *y, int64_t at, int64_t n, const double *total) {
+  float tile[NEAP_TILE];
+  for (int64_t j = 0; j < n; j++) tile[j] = (float)total[j];
+  neap_cast(y->type.dtype, neap_element_at(y, at), NEAP_DTYPE_F32, tile, n);
+}

@@ -38,6 +38,13 @@ static inline int64_t neap_row_step(const neap_operand *x, int64_t step, int64_t
   return neap_is_half(x->type.dtype) ? n : step;
 }
 
+/* total[0,n) += `m` rows of n halves, at most NEAP_TILE, `step` elements apart from element `at` of
+ * x on. */
+void neap_rows_add_halves(const neap_operand *x, int64_t at, int64_t m, int64_t step, int64_t n,
+                          double *total);
+/* Elements [at, at + n) of y, halves, from sums: each is rounded to f32, then to y's dtype. */
+void neap_rows_put_halves(const neap_operand *y, int64_t at, int64_t n, const double *total);
+
 /* Element i, whatever its dtype: for what there is one of in a row. */
 static inline double neap_number_at(const neap_operand *x, int64_t i) {
   return neap_element_get(x->type.dtype, x->data, i);
