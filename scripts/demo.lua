@@ -32,18 +32,21 @@ local function thousands(n)
   return text
 end
 
---- Prints a text below `indent` blanks, broken between words to fit the screen.
+--- Prints a text below `indent` blanks, each of its lines broken between words to fit the screen.
 local function say_wrapped(indent, text)
-  local most, line = math.max(60, math.min(core.terminal_width() or 120, 140)) - indent, ""
-  for word in text:gmatch "%S+" do
-    if line ~= "" and utf8.len(line .. " " .. word) > most then
-      print((" "):rep(indent) .. line)
-      line = "  " .. word
-    else
-      line = line == "" and word or line .. " " .. word
+  local most = math.max(60, math.min(core.terminal_width() or 120, 140)) - indent
+  for given in text:gmatch "[^\n]+" do
+    local line = given:match "^ *"
+    for word in given:gmatch "%S+" do
+      if line:find "%S" and utf8.len(line .. " " .. word) > most then
+        print((" "):rep(indent) .. line)
+        line = "    " .. word
+      else
+        line = line:find "%S" and line .. " " .. word or line .. word
+      end
     end
+    print((" "):rep(indent) .. line)
   end
-  print((" "):rep(indent) .. line)
 end
 
 --- Shows a command that can be typed here, and what it prints.

@@ -347,11 +347,6 @@ void neap_onednn_free(neap_onednn *k) {
   neap_free(k);
 }
 
-bool neap_onednn_multiplies_tiles(void) {
-  const unsigned isa = (unsigned)dnnl_get_effective_cpu_isa(), amx = dnnl_cpu_isa_avx512_core_amx;
-  return (isa & amx) == amx;
-}
-
 /* ---- running --------------------------------------------------------------------------------- */
 
 /* The results are there when it returns: on the processor a primitive is executed at once, by this

@@ -100,9 +100,6 @@ void neap_onednn_free(neap_onednn *kernel);
 /* Whether kernels of norms whose layout is not blocked add up the planes of all images one element
  * after the other, not each plane for itself. */
 extern const bool neap_onednn_norm_adds_images;
-/* Whether the processor multiplies whole tiles of bf16 (AMX). Where it does not, a bf16 product is at
- * most twice as fast as one of f32. */
-bool neap_onednn_multiplies_tiles(void);
 /* Addresses of the operands, by position; scratch of scratch_bytes. Allocates nothing of Neap's.
  * False when oneDNN refuses. */
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch);

@@ -27,8 +27,6 @@ neap_status neap_onednn_make(const neap_onednn_case *problem, neap_onednn **out,
 
 void neap_onednn_free(neap_onednn *kernel) { (void)kernel; }
 
-bool neap_onednn_multiplies_tiles(void) { return false; }
-
 bool neap_onednn_run(neap_onednn *kernel, void *const *in, void *const *out, void *scratch) {
   (void)kernel, (void)in, (void)out, (void)scratch;
   return false;

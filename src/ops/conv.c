@@ -6,7 +6,6 @@
  * unrolled windows (conv_gemm.c), plain loops (conv_ref.c).
  */
 #include "math/blas.h"
-#include "ops/widen.h"
 #include "ops/window.h"
 #include "ops/tile.h"
 
@@ -197,40 +196,11 @@ bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const 
   return neap_window_is_pointwise(&window);
 }
 
-/* Where bf16 is multiplied in vectors, oneDNN's direct kernels of it are 1.6 times as fast as those
- * of f32, and Winograd, which there is for f32 alone, 2.5 times (measured on AVX512-BF16): so halves
- * are widened for it where it pays, and where that takes no more scratch than the operands have
- * bytes: halves are chosen for their size. What is to be like a choice of the kernel itself stays
- * that. */
-bool neap_conv_choose_wide_winograd(neap_choose *choose) {
-  const neap_kernel *kernel = &choose->op->kernels[0];
-  NEAP_ASSERT(kernel->engine == NEAP_ENGINE_DNNL, "the first kernel of %s is oneDNN's",
-              choose->op->name);
-  if (!neap_is_half(choose->in[0].dtype) || neap_onednn_multiplies_tiles()) return false;
-  if (choose->like != NULL && !choose->like->is_widened) return false;
-  size_t operand_bytes = 0;
-  for (int i = 0; i < choose->n_in; i++) operand_bytes += neap_type_bytes(&choose->in[i]);
-  for (int k = 0; k < choose->n_out; k++) operand_bytes += neap_type_bytes(&choose->out[k]);
-
-  const neap_choice before = *choose->choice;
-  const neap_choice *wide = choose->choice;
-  if (neap_widen_choose(kernel, choose) && wide->algorithm == NEAP_ONEDNN_WINOGRAD &&
-      wide->scratch_bytes <= operand_bytes)
-    return true;
-  /* Asked again in halves, from where it began. */
-  *choose->choice = before;
-  memset(before.in, 0, (size_t)choose->n_in * sizeof *before.in);
-  memset(before.out, 0, (size_t)choose->n_out * sizeof *before.out);
-  return false;
-}
-
 /* INVARIANT: choose and bind describe the same problem, so what was chosen is what gets built. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
-  if (is_deep(choose, kind)) return false;
-  if (neap_conv_choose_wide_winograd(choose)) return true;
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   neap_conv_describe(&c, choose->op, choose->attrs);
-  return neap_dnnl_choose(choose, &c);
+  return !is_deep(choose, kind) && neap_dnnl_choose(choose, &c);
 }
 
 static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void **kernel,
@@ -272,7 +242,6 @@ static bool choose_grad_weight(neap_choose *choose) {
     if (n_row > (int64_t)MOST_ROWS * choose->choice->n_thread) return false;
   }
 
-  if (neap_conv_choose_wide_winograd(choose)) return true;
   c.n_out = 1;
   neap_conv_describe(&c, choose->op, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;

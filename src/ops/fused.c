@@ -118,7 +118,6 @@ static bool choose_conv_dnnl(neap_choose *choose) {
       choose->out[0].shape.dim[1] % 16 != 0)
     return false;
   if (neap_conv_is_ragged(choose->op, choose->attrs, choose->in, choose->out)) return false;
-  if (neap_conv_choose_wide_winograd(choose)) return true;
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV);
   describe(&c, choose->op, choose->attrs);
   if (!neap_dnnl_choose(choose, &c)) return false;

@@ -86,19 +86,27 @@ static neap_status infer_dequantize(neap_infer *c, neap_error *error) {
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
+/* What a row is computed with; `least` and `most` bound the integers of y. */
+typedef struct numbers {
+  double scale, zero, least, most;
+} numbers;
+
+/* n elements of one row. */
+typedef void (*loop)(const void *x, void *y, const numbers *p, int64_t n);
+
 /* y = saturate(round(x / scale) + zero). In floats, which hold every number of 16 bits; a NaN is
  * not above the least. */
-#define QUANTIZE(name, R, I, rint_of)                                                              \
-  NEAP_MULTIVERSION static void name(const void *from, void *to, R scale, R zero, R least, R most, \
-                                     int64_t n) {                                                  \
-    const R *x = from;                                                                             \
-    I *y = to;                                                                                     \
-    for (int64_t i = 0; i < n; i++) {                                                              \
-      R v = rint_of(x[i] / scale) + zero;                                                          \
-      v = v > least ? v : least;                                                                   \
-      v = v < most ? v : most;                                                                     \
-      y[i] = (I)(int32_t)v;                                                                        \
-    }                                                                                              \
+#define QUANTIZE(name, R, I, rint_of)                                                           \
+  NEAP_MULTIVERSION static void name(const void *from, void *to, const numbers *p, int64_t n) { \
+    const R *x = from, scale = (R)p->scale, zero = (R)p->zero, least = (R)p->least,             \
+            most = (R)p->most;                                                                  \
+    I *y = to;                                                                                  \
+    for (int64_t i = 0; i < n; i++) {                                                           \
+      R v = rint_of(x[i] / scale) + zero;                                                       \
+      v = v > least ? v : least;                                                                \
+      v = v < most ? v : most;                                                                  \
+      y[i] = (I)(int32_t)v;                                                                     \
+    }                                                                                           \
   }
 QUANTIZE(f32_to_u8, float, uint8_t, rintf)
 QUANTIZE(f32_to_i8, float, int8_t, rintf)
@@ -110,11 +118,13 @@ QUANTIZE(f64_to_u16, double, uint16_t, rint)
 QUANTIZE(f64_to_i16, double, int16_t, rint)
 
 /* y = (x - zero) scale; the difference of 32 bits is exact in f64. */
-#define DEQUANTIZE(name, I, R, D)                                                              \
-  NEAP_MULTIVERSION static void name(const void *from, void *to, R scale, D zero, int64_t n) { \
-    const I *x = from;                                                                         \
-    R *y = to;                                                                                 \
-    for (int64_t i = 0; i < n; i++) y[i] = (R)((D)x[i] - zero) * scale;                        \
+#define DEQUANTIZE(name, I, R, D)                                                               \
+  NEAP_MULTIVERSION static void name(const void *from, void *to, const numbers *p, int64_t n) { \
+    const I *x = from;                                                                          \
+    const R scale = (R)p->scale;                                                                \
+    const D zero = (D)p->zero;                                                                  \
+    R *y = to;                                                                                  \
+    for (int64_t i = 0; i < n; i++) y[i] = (R)((D)x[i] - zero) * scale;                         \
   }
 DEQUANTIZE(u8_to_f32, uint8_t, float, float)
 DEQUANTIZE(i8_to_f32, int8_t, float, float)
@@ -127,91 +137,43 @@ DEQUANTIZE(u16_to_f64, uint16_t, double, double)
 DEQUANTIZE(i16_to_f64, int16_t, double, double)
 DEQUANTIZE(i32_to_f64, int32_t, double, double)
 
+/* By the integers' dtype, then whether the floats are f64. */
+static const loop quantize_loops[NEAP_N_DTYPE][2] = {
+  [NEAP_DTYPE_U8] = {f32_to_u8, f64_to_u8},
+  [NEAP_DTYPE_I8] = {f32_to_i8, f64_to_i8},
+  [NEAP_DTYPE_U16] = {f32_to_u16, f64_to_u16},
+  [NEAP_DTYPE_I16] = {f32_to_i16, f64_to_i16},
+};
+static const loop dequantize_loops[NEAP_N_DTYPE][2] = {
+  [NEAP_DTYPE_U8] = {u8_to_f32, u8_to_f64},    [NEAP_DTYPE_I8] = {i8_to_f32, i8_to_f64},
+  [NEAP_DTYPE_U16] = {u16_to_f32, u16_to_f64}, [NEAP_DTYPE_I16] = {i16_to_f32, i16_to_f64},
+  [NEAP_DTYPE_I32] = {i32_to_f32, i32_to_f64},
+};
+
 /* A row has one scale: all of x, or the `inner` elements behind one position of the axis. */
 typedef struct job {
   const neap_operand *x, *y, *scale, *zero;
   int64_t inner, channels; /* channels 1: one scale */
   double least, most;
+  loop loop;
 } job;
 
-/* n elements of row r, from `at` on. */
-static void quantize_part(const job *j, int64_t r, int64_t at, int64_t n) {
-  const int64_t c = r % j->channels;
-  const void *x = neap_element_at(j->x, at);
-  void *y = neap_element_at(j->y, at);
-  double scale = neap_number_at(j->scale, c), zero = 0;
-  if (j->zero != NULL) zero = neap_number_at(j->zero, c);
-  float s = (float)scale, z = (float)zero, low = (float)j->least, high = (float)j->most;
-  bool wide = j->x->type.dtype == NEAP_DTYPE_F64;
-  switch (j->y->type.dtype) {
-    case NEAP_DTYPE_U8:
-      if (wide)
-        f64_to_u8(x, y, scale, zero, j->least, j->most, n);
-      else
-        f32_to_u8(x, y, s, z, low, high, n);
-      break;
-    case NEAP_DTYPE_I8:
-      if (wide)
-        f64_to_i8(x, y, scale, zero, j->least, j->most, n);
-      else
-        f32_to_i8(x, y, s, z, low, high, n);
-      break;
-    case NEAP_DTYPE_U16:
-      if (wide)
-        f64_to_u16(x, y, scale, zero, j->least, j->most, n);
-      else
-        f32_to_u16(x, y, s, z, low, high, n);
-      break;
-    default:
-      if (wide)
-        f64_to_i16(x, y, scale, zero, j->least, j->most, n);
-      else
-        f32_to_i16(x, y, s, z, low, high, n);
-  }
-}
-
-static void dequantize_part(const job *j, int64_t r, int64_t at, int64_t n) {
-  const int64_t c = r % j->channels;
-  const void *x = neap_element_at(j->x, at);
-  void *y = neap_element_at(j->y, at);
-  double scale = neap_number_at(j->scale, c), zero = 0;
-  if (j->zero != NULL) zero = neap_number_at(j->zero, c);
-  bool wide = j->y->type.dtype == NEAP_DTYPE_F64;
-#define FROM(DTYPE, name)                                \
-  case NEAP_DTYPE_##DTYPE:                               \
-    if (wide)                                            \
-      name##_to_f64(x, y, scale, zero, n);               \
-    else                                                 \
-      name##_to_f32(x, y, (float)scale, (float)zero, n); \
-    break
-  switch (j->x->type.dtype) {
-    FROM(U8, u8);
-    FROM(I8, i8);
-    FROM(U16, u16);
-    FROM(I16, i16);
-    default:
-      if (wide)
-        i32_to_f64(x, y, scale, zero, n);
-      else
-        i32_to_f32(x, y, (float)scale, zero, n);
-  }
-#undef FROM
-}
-
 /* Elements [begin, end), row by row. */
-#define RANGE(name)                                                          \
-  static void name##_range(void *context, int64_t begin, int64_t end) {      \
-    const job *j = context;                                                  \
-    for (int64_t at = begin; at < end;) {                                    \
-      int64_t r = at / j->inner, n = NEAP_MIN(end, (r + 1) * j->inner) - at; \
-      name##_part(j, r, at, n);                                              \
-      at += n;                                                               \
-    }                                                                        \
+static void run_range(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
+  for (int64_t at = begin; at < end;) {
+    const int64_t r = at / j->inner, n = NEAP_MIN(end, (r + 1) * j->inner) - at;
+    const int64_t c = r % j->channels;
+    const numbers p = {neap_number_at(j->scale, c),
+                       j->zero != NULL ? neap_number_at(j->zero, c) : 0, j->least, j->most};
+    j->loop(neap_element_at(j->x, at), neap_element_at(j->y, at), &p, n);
+    at += n;
   }
-RANGE(quantize)
-RANGE(dequantize)
+}
 
-static void run(const neap_call *call, void (*range)(void *, int64_t, int64_t)) {
+/* `integers` and `floats`: the types of x and y, whichever way. */
+static void run(const neap_call *call, const loop loops[NEAP_N_DTYPE][2], neap_dtype integers,
+                neap_dtype floats) {
   const neap_operand *x = &call->in[X], *scale = &call->in[SCALE];
   const neap_shape *shape = &x->type.shape;
   int64_t n = neap_shape_elems(shape);
@@ -223,15 +185,18 @@ static void run(const neap_call *call, void (*range)(void *, int64_t, int64_t)) 
     j.channels = shape->dim[axis];
     j.inner = neap_shape_span(shape, axis + 1, shape->n_dim);
   }
-  neap_quantized_range(j.y->type.dtype == NEAP_DTYPE_F32 || j.y->type.dtype == NEAP_DTYPE_F64
-                         ? x->type.dtype
-                         : j.y->type.dtype,
-                       &j.least, &j.most);
-  neap_parallel_for(n, NEAP_GRAIN, call->n_thread, range, &j);
+  neap_quantized_range(integers, &j.least, &j.most);
+  j.loop = loops[integers][floats == NEAP_DTYPE_F64];
+  neap_parallel_for(n, NEAP_GRAIN, call->n_thread, run_range, &j);
 }
 
-static void run_quantize(const neap_call *call) { run(call, quantize_range); }
-static void run_dequantize(const neap_call *call) { run(call, dequantize_range); }
+static void run_quantize(const neap_call *call) {
+  run(call, quantize_loops, call->out[0].type.dtype, call->in[X].type.dtype);
+}
+
+static void run_dequantize(const neap_call *call) {
+  run(call, dequantize_loops, call->in[X].type.dtype, call->out[0].type.dtype);
+}
 
 /* Without vectors: a few results of one channel. */
 void neap_quantized_put(const neap_operand *y, int64_t at, const float *v, int64_t n) {
@@ -239,9 +204,9 @@ void neap_quantized_put(const neap_operand *y, int64_t at, const float *v, int64
   if (y->type.dtype == NEAP_DTYPE_F32)
     memcpy(to, v, (size_t)n * sizeof *v);
   else if (y->type.dtype == NEAP_DTYPE_U8)
-    f32_to_u8(v, to, 1, 0, 0, 255, n);
+    f32_to_u8(v, to, &(numbers){1, 0, 0, 255}, n);
   else
-    f32_to_i8(v, to, 1, 0, -128, 127, n);
+    f32_to_i8(v, to, &(numbers){1, 0, -128, 127}, n);
 }
 
 #define AXIS_ATTR                                                                       \

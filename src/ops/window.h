@@ -102,9 +102,6 @@ enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
 /* Whether a grouped convolution is better off with a product by group: see there. */
 bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const neap_type *in,
                          const neap_type *out);
-/* The choice of a convolution of halves that is Winograd's in f32, where that is the faster way; of
- * records whose first kernel is oneDNN's. False: it is not, and the choice is as it was. */
-bool neap_conv_choose_wide_winograd(neap_choose *choose);
 /* Outputs [from, from + n) of row (od, oh) of the plane that filter `o` makes of an image, in groups
  * of group_o filters over group_c channels. */
 typedef struct neap_conv_row {
