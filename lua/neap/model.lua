@@ -75,6 +75,13 @@ end
 local Imported = { __name = "neap.imported" }
 Imported.__index = Imported
 
+--- What it is called with, and the net that runs then.
+Imported.__tostring = function(self)
+  local names = {}
+  for i, input in ipairs(self.net:inputs()) do names[i] = input.name end
+  return ("imported function of (%s): %s"):format(table.concat(names, ", "), tostring(self.net))
+end
+
 --- The feeds of a call by the inputs' names: each input, and nothing else. A workspace keeps what
 -- it was fed before, which is not what a function answers with.
 local function feeds_of(inputs, x, n_given)

@@ -40,6 +40,12 @@ for _, ending in ipairs { "onnx", "safetensors" } do
       support.raises("input \"" .. name .. "\" is missing", f, {})
     end)
 
+    it("prints as what it is called with, and its net", function()
+      local f = imported(nn.Linear { 6, 2, input = { 6 } }, ending)
+      local name = f.net:inputs()[1].name
+      assert.equal(("imported function of (%s): %s"):format(name, tostring(f.net)), tostring(f))
+    end)
+
     it("takes one argument", function()
       local f, x = imported(nn.Linear { 6, 2, input = { 6 } }, ending), neap.randn(1, 6)
       support.raises("takes one argument, f(x)", f, x, { budget = "1B" })

@@ -118,7 +118,8 @@ local function no_such_net(stem)
     code = "name",
     message = ("there is no net \"%s\""):format(stem),
     hint = near and ("did you mean \"%s\"? neap.zoo.names() lists the zoo"):format(near)
-      or ("the zoo has %s; a file of your own ends in .lua"):format(table.concat(names, ", ")),
+      or ("the zoo has %s; a file of your own ends in .lua, .onnx, .tflite or .prototxt"):format(
+        table.concat(names, ", ")),
   })
 end
 
