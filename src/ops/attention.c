@@ -386,11 +386,6 @@ static neap_status grad_twice(neap_grad *g, neap_error *error) {
     .n_key_head = a.n_key_head,
     .scale = a.scale,
     .causal = a.causal,
-    .dq = NEAP_NO_VALUE,
-    .dk = NEAP_NO_VALUE,
-    .dv = NEAP_NO_VALUE,
-    .ddy = NEAP_NO_VALUE,
-    .dmask = NEAP_NO_VALUE,
   };
   neap_attention_grad_twice(g, &t);
   g->din[Q] = t.dq, g->din[K] = t.dk, g->din[V] = t.dv, g->din[DY] = t.ddy;
@@ -424,11 +419,6 @@ static neap_status grad_packed_twice(neap_grad *g, neap_error *error) {
     .n_key_head = a.n_head,
     .scale = a.scale,
     .causal = a.causal,
-    .dq = NEAP_NO_VALUE,
-    .dk = NEAP_NO_VALUE,
-    .dv = NEAP_NO_VALUE,
-    .ddy = NEAP_NO_VALUE,
-    .dmask = NEAP_NO_VALUE,
   };
   neap_attention_grad_twice(g, &t);
   if (t.dq == NEAP_NO_VALUE || t.dv == NEAP_NO_VALUE) return NEAP_OK;

@@ -126,6 +126,7 @@ static neap_value_id probabilities(neap_grad *g, const neap_attention_twice *t, 
 }
 
 void neap_attention_grad_twice(neap_grad *g, neap_attention_twice *t) {
+  t->dq = t->dk = t->dv = t->ddy = t->dmask = NEAP_NO_VALUE;
   neap_value_id q = in_heads(g, t, t->q, t->n_head), k = in_heads(g, t, t->k, t->n_key_head),
                 v = in_heads(g, t, t->v, t->n_key_head), dy = in_heads(g, t, t->dy, t->n_head),
                 a = in_heads(g, t, t->of_dq, t->n_head),
