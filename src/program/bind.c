@@ -75,12 +75,14 @@ static void find_read(const neap_graph *graph, bool *read) {
  * borrowed from the graph. */
 static neap_status collect_blobs(neap_program *program, int *index, neap_error *error) {
   const neap_graph *graph = program->graph;
+
   /* Numbers first, so that the table is as long as there are blobs. */
   int n = 0;
   for (int v = 0; v < graph->n_value; v++) {
     bool is_blob = is_resident(graph->value[v].region) && graph->value[v].root == v;
     index[v] = is_blob ? n++ : -1;
   }
+
   program->n_blob = n;
   program->blob = neap_arena_alloc(&program->arena, (size_t)n * sizeof *program->blob);
   if (program->blob == NULL) return refused(error, (size_t)n * sizeof *program->blob);
@@ -88,6 +90,7 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
   if (read == NULL) return refused(error, (size_t)graph->n_value + 1);
   find_read(graph, read);
   bool late = neap_graph_stops_late(graph);
+
   /* A root comes before its later versions, so its entry is there when they come. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -124,10 +127,13 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
   const neap_graph *graph = program->graph;
   const neap_place *place = &program->plan->place[v];
   const neap_value *value = &graph->value[v], *storage = &graph->value[place->storage];
+
   /* Addresses that are found while running have a base for each storage; planned ones share base 0,
    * the arena. */
   if (place->region == NEAP_REGION_ARENA && neap_takes(program))
     return (neap_address){program->first_slot + place->storage, 0};
+
+  /* Planned bytes are one base and an offset each, by region. */
   if (place->region == NEAP_REGION_ARENA) return in_bank(program, value->bank, place->offset);
   if (place->region == NEAP_REGION_FRAME) return (neap_address){program->n_base - 1, place->offset};
   if (place->region == NEAP_REGION_CONSTANT)
@@ -138,6 +144,7 @@ static neap_address address_of(const neap_program *program, const int *blob, nea
     int argument = own ? value->argument : storage->argument;
     return (neap_address){argument < 0 ? -1 : 1 + argument, 0};
   }
+
   /* Resident: the blob of the storage, else that of the first version of either. */
   int index = blob[place->storage];
   if (index < 0) index = blob[storage->root];
@@ -184,6 +191,8 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
   i->touched = neap_arena_alloc(&program->arena, (size_t)n * sizeof *i->touched);
   if (operand == NULL || i->address == NULL || i->touched == NULL)
     return refused(error, (size_t)n * sizeof *operand);
+
+  /* Each operand's address is its value's. On the way the storages it touches are noted. */
   for (int k = 0; k < n; k++) {
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     operand[k] = operand_of(program->graph, v);
@@ -200,6 +209,7 @@ static neap_status bind_operands(neap_program *program, neap_instruction *i, nea
     /* A storage is as large as the largest of its values. */
     program->bytes[storage] = NEAP_MAX(program->bytes[storage], program->plan->place[v].bytes);
   }
+
   i->call = (neap_call){.op = node->op,
                         .attrs = node->attrs,
                         .n_in = node->n_in,
@@ -221,6 +231,7 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
   int n = node->n_in + node->n_out;
   neap_type *type = neap_arena_alloc(&program->arena, (size_t)n * sizeof *type);
   if (type == NULL) return refused(error, (size_t)n * sizeof *type);
+
   /* Kernels are found by dtype, and bound by all types. */
   for (int k = 0; k < n; k++) type[k] = i->call.in[k].type;
   const neap_kernel *kernel = neap_kernel_find(node->op, node->choice.engine, node->n_in, type,
@@ -230,6 +241,7 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
     return neap_fail(error, NEAP_PLAN, "%s \"%s\": has no %s kernel for its operands' dtypes",
                      node->op->name, node->name, neap_engine_name(node->choice.engine));
   }
+
   /* Library objects may refuse what choose accepted, when memory is short or the library has
    * changed. */
   neap_bind bind = {node->op, node->attrs,       node->n_in,   node->n_out,
@@ -251,7 +263,11 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   i->sub = neap_arena_alloc(&program->arena, (size_t)node->n_sub * sizeof *i->sub);
   if (i->sub == NULL) return refused(error, (size_t)node->n_sub * sizeof *i->sub);
   i->n_sub = node->n_sub;
+
+  /* A loop has its states' buffers and its condition's flag behind the frames; a branch has nothing
+   * there. */
   size_t own_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0;
+
   /* A loop's body finds its arguments through ports, which may be frames; a branch finds the
    * owner's operands. */
   int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
@@ -288,15 +304,23 @@ static neap_status bind_instruction(neap_program *program, int step, neap_error 
   i->kind = kind_of(node);
   i->loop = node->loop;
   i->loop_node = node->loop != NULL ? node : NULL;
+
+  /* Under policy `pool` the scratch of each node is a slot of its own; else it has planned bytes,
+   * in the bank that the node works in. */
   if (neap_takes(program))
     i->scratch = (neap_address){program->first_slot + program->graph->n_value + i->node, 0};
   else
     i->scratch = in_bank(program, node->bank, program->plan->scratch_offset[i->node]);
   i->scratch_bytes = program->plan->scratch_bytes[i->node];
+
+  /* What a run asks of it: may a stop still win, may it be left out, does it give the same bits on
+   * one thread. */
   i->commits = !neap_instruction_is_control(i->kind) && (node->effects & NEAP_EFFECT_COMMIT) != 0;
   i->makes_constant = node->once;
   i->any_team = true; /* until a kernel, its own or a subprogram's, says no */
   if (i->makes_constant) note_sources(program, node);
+
+  /* Operands come first: kernels are found by their types. */
   NEAP_TRY(bind_operands(program, i, error));
   switch (i->kind) {
     case NEAP_INSTRUCTION_KERNEL:
@@ -341,11 +365,16 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
   int n_slot = program->graph->n_value + program->graph->n_node;
   program->first_slot = program->n_base;
   program->n_base += n_slot;
+
+  /* A block for each slot while it is taken, and what was taken while each step ran. */
   program->block = neap_arena_alloc(&program->arena, (size_t)n_slot * sizeof(neap_pool_block *));
   program->used_at = neap_arena_alloc(
     &program->arena, ((size_t)program->graph->n_node + 1) * sizeof *program->used_at);
   if (program->block == NULL || program->used_at == NULL)
     return refused(error, (size_t)n_slot * sizeof(neap_pool_block *));
+
+  /* The order of takes and gives is found once, here, so that no run has to decide when bytes are
+   * free. */
   return neap_plan_rehearse(program->plan, program->graph, &program->arena, &program->script,
                             error);
 }
@@ -354,12 +383,14 @@ static neap_status allocate_slots(neap_program *program, neap_error *error) {
 static neap_status allocate_tables(neap_program *program, int n_owner_operand, neap_error *error) {
   neap_arena *arena = &program->arena;
   size_t n_value = (size_t)program->graph->n_value;
+
   /* Arena; blobs and constants, or the owner's operands and the record; banks; then slots. */
   program->n_base = 1 + (program->is_sub ? n_owner_operand + 1 : program->n_blob + 1);
   program->first_bank = program->n_base;
   program->n_base += NEAP_MAX(program->plan->n_bank, 1) - 1;
   NEAP_TRY(allocate_extents(program, error));
   NEAP_TRY(allocate_slots(program, error));
+
   /* By base, by step, and by value. */
   program->base = neap_arena_alloc(arena, (size_t)program->n_base * sizeof *program->base);
   program->instruction =
@@ -386,6 +417,9 @@ static void check_address(const neap_program *program, neap_address a, size_t by
   bool in_main = a.base == 0,
        in_bank = a.base >= program->first_bank && a.base < program->first_bank + plan->n_bank - 1;
   if (!in_main && !in_bank) return;
+
+  /* Only the plan's own bytes have a known end: what lies behind the other bases is somebody
+   * else's. */
   size_t room = plan->arena_bytes;
   if (plan->n_bank > 0) room = plan->bank[in_main ? 0 : a.base - program->first_bank + 1].bytes;
   NEAP_ASSERT(bytes == 0 || (a.offset <= room && bytes <= room - a.offset),
@@ -405,6 +439,9 @@ static void check_instruction(const neap_program *program, const neap_instructio
   NEAP_ASSERT(i->call.n_in == node->n_in && i->call.n_out == node->n_out &&
                 i->call.out == i->call.in + node->n_in,
               "%s \"%s\" has its operands in one list, inputs first", node->op->name, node->name);
+
+  /* Absent operands are absent in the node and in the call; the others have bytes within their
+   * base. */
   for (int k = 0; k < node->n_in + node->n_out; k++) {
     neap_value_id v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
     NEAP_ASSERT((v < 0) == (i->call.in[k].type.dtype == NEAP_DTYPE_NONE),
@@ -413,10 +450,14 @@ static void check_instruction(const neap_program *program, const neap_instructio
     if (v >= 0)
       check_address(program, i->address[k], program->plan->place[v].bytes, "an operand", node);
   }
+
+  /* Scratch lies within its base, too, and is no smaller than the kernel was promised. */
   if (i->scratch_bytes > 0) check_address(program, i->scratch, i->scratch_bytes, "scratch", node);
   NEAP_ASSERT(i->scratch_bytes >= node->choice.scratch_bytes,
               "%s \"%s\" has the scratch its choice promised, %zu bytes: %zu", node->op->name,
               node->name, node->choice.scratch_bytes, i->scratch_bytes);
+
+  /* What may be left out of a later run must not be what that run is for. */
   NEAP_ASSERT(!i->makes_constant || !i->commits,
               "%s \"%s\" makes a constant, so it writes nothing that lasts", node->op->name,
               node->name);
@@ -465,11 +506,15 @@ static void check_take(const neap_program *program, const int *at, int k, int t)
   int slot = s->take[k].slot, n_value = program->graph->n_value;
   NEAP_ASSERT(slot >= 0 && slot <= n_value && at[slot] < 0,
               "turn %d takes slot %d of %d, which nobody has", t, slot, n_value);
+
+  /* The script's bytes reach no further than the pool is reserved for. */
   size_t from = s->take[k].offset, to = from + neap_align(neap_take_bytes(program, slot, i));
   NEAP_ASSERT(to <= program->plan->arena_bytes,
               "turn %d takes bytes of the %zu that the plan has: up to %zu", t,
               program->plan->arena_bytes, to);
   if (n_value > FEW) return;
+
+  /* No other block that is taken now lies in the same bytes. */
   for (int other = 0; other <= n_value; other++) {
     if (at[other] < 0) continue;
     size_t begin = s->take[at[other]].offset;
@@ -485,10 +530,14 @@ static void check_take(const neap_program *program, const int *at, int k, int t)
 static void check_script(const neap_program *program) {
   const neap_script *s = &program->script;
   int n_value = program->graph->n_value, n_taken = 0;
+
   /* by slot, the last one scratch: the take that holds it, -1: none */
   int *at = malloc(((size_t)n_value + 1) * sizeof *at);
   if (at == NULL) return;
   for (int slot = 0; slot <= n_value; slot++) at[slot] = -1;
+
+  /* The run is gone through turn by turn, without its instructions: what is taken, how many that
+   * makes, what is given back. */
   int k = 0, g = 0;
   for (int t = 0; t < s->n_turn; t++) {
     for (; k < s->turn[t].take_end; k++) {
@@ -506,6 +555,7 @@ static void check_script(const neap_program *program) {
       n_taken--;
     }
   }
+
   NEAP_ASSERT(n_taken == 0, "what a run takes it has given back when it ends: %d slots are not",
               n_taken);
   free(at);
@@ -534,6 +584,7 @@ static neap_status fill(neap_program *program, int n_owner_operand, int *blob, n
     program->n_instruction = step + 1;
     NEAP_TRY(bind_instruction(program, step, error));
   }
+
   /* A subprogram runs on whichever lane its owner runs, in plan order. */
   if (!program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)
     NEAP_TRY(neap_dag_of_graph(program, error));
@@ -554,12 +605,14 @@ static neap_status make(neap_graph *graph, neap_plan *plan, const neap_program *
     }
     return refused(error, sizeof *program);
   }
+
   program->graph = graph;
   program->plan = plan;
   program->is_sub = owner != NULL;
   program->extent = owner != NULL ? owner->extent : NULL;
   for (int n = 0; n < graph->n_node; n++)
     program->draws |= (graph->node[n].effects & NEAP_EFFECT_RANDOM) != 0;
+
   /* Which blob a value is, is asked only while binding. */
   size_t index_bytes = (size_t)graph->n_value * sizeof(int);
   int *blob = neap_alloc(index_bytes);
@@ -590,6 +643,9 @@ void neap_program_free(neap_program *program) {
     for (int s = 0; s < i->n_sub; s++) neap_program_free(i->sub[s]);
     neap_free(i->stack.bytes);
   }
+
+  /* Tables go at once with the arena. Graph and plan go last, since calls hold pointers into them;
+   * a subprogram's are its owner's. */
   neap_dag_free(program->dag);
   neap_arena_fini(&program->arena);
   if (!program->is_sub) {
@@ -606,6 +662,8 @@ bool neap_program_where(const neap_program *program, neap_value_id value, int *b
                         size_t *offset) {
   neap_address where = program->where[value];
   if (where.base >= program->first_slot) return false;
+
+  /* Bases stand in the order of neap_address, so their number says what they are. */
   if (is_transient(program, where.base))
     *blob = NEAP_IN_ARENA;
   else if (where.base == 1 + program->n_blob)

@@ -39,11 +39,14 @@ void neap_program_run_if(const neap_instruction *i, neap_run_state *state, neap_
   const neap_call *call = &i->call;
   bool condition = neap_element_get(call->in[0].type.dtype, call->in[0].data, 0) != 0;
   int branch = condition ? 0 : 1;
+  /* An If without an else branch has nothing to do when its condition is false. */
   if (branch >= i->n_sub) return;
+
   neap_program *sub = i->sub[branch];
   sub->base[0] = call->scratch;
   /* The branch finds each operand of the If as an argument; outputs follow the inputs. */
   for (int k = 0; k < call->n_in + call->n_out; k++) sub->base[1 + k] = call->in[k].data;
+
   neap_program_run_sub(sub, state, lane);
   /* A probe's branch has only been run to find its lengths. */
   if (sub->graph->probe && !lane->misfits && !lane->fault.set && !neap_run_must_stop(state, lane))
@@ -84,7 +87,10 @@ static char *record(const loop_run *r, int64_t t) {
 static char *state_at(const loop_run *r, int s, int64_t t) {
   const neap_loop_state *state = &r->loop->state[s];
   if (state->item >= 0) return record(r, t) + r->loop->item[state->item].offset;
+
+  /* The first iteration reads its operand where it lies: it is not copied into a buffer. */
   if (t == 0 && state->init >= 0) return operand(r, state->init);
+
   /* The buffers of the states before this one: two for each that has no final output. */
   char *buffer = r->own;
   for (int k = 0; k < s; k++) {
@@ -93,6 +99,7 @@ static char *state_at(const loop_run *r, int s, int64_t t) {
     buffer += neap_align(before->bytes) * (before->final < 0 ? 2 : 1);
   }
   char *final = state->final >= 0 ? operand(r, state->final) : buffer + neap_align(state->bytes);
+
   /* Where n is not known, iteration 1 begins in `final`, as good as any. */
   int64_t last = r->n >= 0 ? r->n : 1;
   return (last - t) % 2 == 0 ? final : buffer;
@@ -108,8 +115,12 @@ static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t
   NEAP_ASSERT(sub->n_base == loop->n_port + 2,
               "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
               r->node->name, loop->n_port, sub->n_base);
+
   /* The frame is scratch: nothing in it outlives the pass. */
   sub->base[0] = r->i->call.scratch;
+
+  /* An argument that stays is its operand, a row is found in its operand, a state changes its place
+   * with every iteration, and what is kept lies in a record. */
   for (int p = 0; p < loop->n_port; p++) {
     const neap_port *port = &loop->port[p];
     void *base = NULL;
@@ -141,8 +152,7 @@ static uint64_t mix(uint64_t x) {
 }
 
 /* One run of body or condition: the pass that comes k-th and works on row t, which a backward goes
- * through in reverse. Random numbers are those of the row, so that a recomputed iteration draws the
- * same. */
+ * through in reverse. */
 static void run_pass(loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   set_bases(r, sub, k, t);
   /* Salts go by the row, so that a loop gives the same numbers however it is cut short or
@@ -196,11 +206,13 @@ static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
   const neap_node *node = r->node;
   const neap_lengths *met = &node->met[0];
   int first = i->n_sub - node->n_body, body = i->body;
+
   /* One body for all lengths is the usual case. */
   if (met->n == 0) {
     run_pass(r, i->sub[first], t, t);
     return;
   }
+
   /* The body that fitted last time is tried first; each further one knows at least one length
    * more. */
   for (int tried = 0;; tried++) {
@@ -209,6 +221,9 @@ static void run_body(loop_run *r, neap_instruction *i, int64_t t) {
     r->lane->in_body = true;
     run_pass(r, sub, t, t);
     r->lane->in_body = false;
+
+    /* A misfit is the pass's alone. A stop or a fault is the run's: then nothing is to be said of
+     * bodies. */
     bool fits = !r->lane->misfits && !sub->graph->probe;
     r->lane->misfits = false;
     if (neap_run_must_stop(r->state, r->lane) || r->lane->fault.set) return;
@@ -242,9 +257,15 @@ static bool reserve(const loop_run *r, int64_t t) {
   size_t need = r->first_offset + (size_t)(t + 1) * r->loop->record_bytes;
   size_t room = r->stack->held_bytes;
   r->stack->used_bytes = need;
+
+  /* The stack keeps its bytes from run to run, so a loop that runs as long as before takes none. */
   if (need <= room) return true;
+
   /* Twice the bytes each time: what is copied in all is then no more than what is held. */
   while (room < need) room = NEAP_MAX(2 * room, (size_t)16 * NEAP_ALIGN);
+
+  /* The old bytes are kept until the new ones hold all: a refusal ends the loop and spoils
+   * nothing. */
   char *grown = neap_alloc_data(room);
   if (grown == NULL) {
     r->lane->no_memory = !r->lane->fault.set;
@@ -277,6 +298,7 @@ static void begin(const loop_run *r) {
     if (state->init >= 0 && state->item >= 0 && state->bytes > 0)
       memcpy(state_at(r, s, 0), operand(r, state->init), state->bytes);
   }
+
   /* Sums over iterations, like a weight's gradient, are added to. */
   for (int k = 0; k < loop->n_zero; k++) {
     const neap_operand *sum = &r->i->call.in[loop->zero[k]];
@@ -314,6 +336,7 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
   const neap_loop *loop = i->loop;
   loop_run r = loop_begin(i, state, lane);
   if (!loop->has_condition) r.n = loop->n_step;
+
   /* A loop without maximum has its records on the stack: behind those of this run that are there
    * already, from the first if there are none. */
   if (loop->grows && loop->frames >= 0) {
@@ -324,9 +347,13 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
     r.stack = &i->stack;
     r.first_offset = i->stack.used_bytes;
   }
+
   /* Record t holds the states before iteration t, so there is one more than iterations. */
   if (!reserve(&r, 0)) return;
   begin(&r);
+
+  /* The iterations. Each one's next record is made room for before its body runs, because the body
+   * writes there. */
   bool endless = loop->max == 0 && loop->has_condition;
   int64_t t = 0;
   for (; endless || t < loop->max; t++) {
@@ -335,11 +362,14 @@ void neap_program_run_loop(neap_instruction *i, neap_run_state *state, neap_lane
     if (!reserve(&r, t + 1)) break;
     run_body(&r, i, t);
   }
+
   /* The results, and for the backward pass how many iterations there were, and where. */
   finish(&r, t);
   if (loop->frames < 0) return;
-  char head[NEAP_ALIGN] = {
-    0}; /* whole: the bytes of a blob that crosses are the same in each run */
+
+  /* The head is written whole: where it crosses to another program as a blob, its bytes are the
+   * same in each run. */
+  char head[NEAP_ALIGN] = {0};
   const neap_frames_head has = {t, r.stack, r.first_offset};
   _Static_assert(sizeof has <= sizeof head, "the records begin behind the head");
   memcpy(head, &has, sizeof has);
@@ -352,6 +382,7 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
                                     neap_lane *lane) {
   loop_run r = loop_begin(i, state, lane);
   neap_frames_head head;
+
   /* What the forward has left: its records and how many there are. */
   memcpy(&head, operand(&r, i->loop->frames), sizeof head);
   r.n = head.n_iteration;
@@ -361,6 +392,7 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
   } else { /* frames that crossed from another program are a blob, which anybody may have written */
     r.n = NEAP_MAX(NEAP_MIN(r.n, i->loop->max), 0);
   }
+
   NEAP_ASSERT(r.n >= 0 && (i->loop->max == 0 || r.n <= i->loop->max),
               "the forward of \"%s\" has left at most %lld frames: %lld", i->loop_node->name,
               (long long)i->loop->max, (long long)r.n);
@@ -371,7 +403,10 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
     r.stack == NULL || r.stack->used_bytes >= r.first_offset + (size_t)r.n * i->loop->record_bytes,
     "the frames of \"%s\" are on the stack still: %lld of %zu bytes from %zu on, and %zu are used",
     i->loop_node->name, (long long)r.n, i->loop->record_bytes, r.first_offset, r.stack->used_bytes);
+
+  /* Gradients of the states begin with those of the results, sums over iterations as zeros. */
   begin(&r);
+
   /* The rows from the last to the first. */
   int64_t k = 0;
   for (; k < r.n; k++) {
@@ -379,6 +414,9 @@ void neap_program_run_loop_gradient(const neap_instruction *i, neap_run_state *s
     run_pass(&r, i->sub[0], k, r.n - 1 - k);
   }
   finish(&r, k);
+
+  /* Runs of an inner loop are gone through in reverse, too, so the records just read are the last
+   * ones on the stack. */
   if (r.stack != NULL) r.stack->used_bytes = r.first_offset; /* last in, first out */
 }
 

@@ -107,8 +107,8 @@ static int instruction_of(const neap_program *program, int step) {
 /* From here on a step is worth the team's while, and from here on a region. */
 enum { LARGE = 1 << 20, LEAST = 1 << 17 };
 
-/* What there is to do, roughly in bytes: some ten of them take a nanosecond of one thread. */
-
+/* What there is to do in an instruction, roughly in bytes: some ten of them take a nanosecond of
+ * one thread. */
 static double weight_of(const neap_program *program, const neap_instruction *i) {
   const neap_node *node = &program->graph->node[i->node];
   if (i->kind == NEAP_INSTRUCTION_NOTHING || i->kind == NEAP_INSTRUCTION_VIEW) return 0;
@@ -150,6 +150,9 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
   program->dag = dag; /* freed with the program, also after a failure below */
   pthread_mutex_init(&dag->mutex, NULL);
   pthread_cond_init(&dag->wake, NULL);
+
+  /* All that a run needs is taken here, for the most that it may hold at once: each heap may hold
+   * every step. */
   dag->n_step = n_step;
   dag->n_lane = neap_threads();
   dag->lane = neap_arena_alloc(&dag->arena, (size_t)dag->n_lane * sizeof *dag->lane);
@@ -166,6 +169,7 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
       dag->alone.step == NULL || dag->beside.step == NULL)
     return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
   if (NEAP_DEBUG) check_edges(n_step, n_edge, edge);
+
   /* What a run asks of each step is the same in all runs: found once. */
   for (int s = 0; s < n_step; s++) {
     const neap_instruction *i = &program->instruction[instruction_of(program, s)];
@@ -186,6 +190,9 @@ neap_status neap_dag_of_graph(neap_program *program, neap_error *error) {
     status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "a dag schedule");
     goto done;
   }
+
+  /* The planner's order runs along all edges, so every edge leads from a smaller step to a larger
+   * one. */
   for (int s = 0; s < graph->n_node; s++) step_of[program->plan->order[s]] = s;
   for (int e = 0; e < graph->n_edge; e++)
     edge[e] = (neap_dag_edge){step_of[graph->edge[e].from], step_of[graph->edge[e].to]};
@@ -235,6 +242,9 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
     pthread_cond_wait(&dag->wake, &dag->mutex);
     return;
   }
+
+  /* The calling thread waits to a point in time, not for a length of it: that is what the library
+   * takes. */
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
   until.tv_nsec += EVERY_NS;
@@ -242,7 +252,10 @@ static void wait_for_work(neap_dag *dag, neap_run_state *state, const neap_lane 
     until.tv_sec++;
     until.tv_nsec -= SECOND_NS;
   }
+
+  /* Woken by another lane: there may be work. */
   if (pthread_cond_timedwait(&dag->wake, &dag->mutex, &until) == 0) return;
+
   /* A handler may take long, or call back: nobody is to wait for the mutex meanwhile. */
   pthread_mutex_unlock(&dag->mutex);
   neap_run_let_signals_in(state);
@@ -295,6 +308,7 @@ static void work(neap_program *program, neap_run_state *state, neap_lane *lane) 
     /* One step is this thread's, so others are woken for more than that. */
     if (dag->beside.n > 1) pthread_cond_broadcast(&dag->wake);
   }
+
   /* Who waits must see that the region has ended. */
   pthread_cond_broadcast(&dag->wake);
   pthread_mutex_unlock(&dag->mutex);
@@ -361,6 +375,9 @@ neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
   neap_dag *dag = program->dag;
   int n_lane = count_lanes(dag);
   begin(dag);
+
+  /* Regions and steps that run alone by turns. A region begins when the earliest ready step may
+   * share it, so that plan order is kept as far as the threads allow. */
   while (dag->n_left > 0 && !dag->stopped) {
     if (n_lane > 1 && top_of(&dag->beside) < top_of(&dag->alone) && is_worth_region(dag))
       run_region(program, state, n_lane);
@@ -369,6 +386,7 @@ neap_lane *neap_dag_run(neap_program *program, neap_run_state *state) {
     else
       run_earliest(program, state);
   }
+
   /* Of several faults the one of the earliest step counts, so that the message does not depend on
    * timing more than it must. */
   neap_lane *first = &dag->lane[0];

@@ -74,6 +74,7 @@ static bool add_touch(overlap *o, int turn, int resource, bool writes) {
     o->touch[o->n_touch] = (touch){turn, resource, k, writes};
     o->last[resource] = o->n_touch++;
   }
+
   /* Back to the last write; what came before it waits for it already. */
   for (; k >= 0; k = o->touch[k].before) {
     bool is_write = o->touch[k].writes;
@@ -103,7 +104,10 @@ static void remove_segment(overlap *o, int at) {
  * whoever lay there before them is behind them already. */
 static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
   int at = 0;
+
+  /* Segments that end before the new one begins stay as they are. */
   while (at < o->n_segment && o->segment[at].end <= begin) at++;
+
   /* Each segment that reaches into [begin, end) is cut down to what is left of it outside. */
   while (at < o->n_segment && o->segment[at].begin < end) {
     segment *s = &o->segment[at], old = *s;
@@ -123,6 +127,7 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
     }
     if (old.end > end) break;
   }
+
   NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) &&
                 (at == o->n_segment || o->segment[at].begin >= end),
               "segments are sorted and disjoint: %zu to %zu between its neighbours", begin, end);
@@ -143,6 +148,8 @@ static bool take_turn(overlap *o, int turn) {
     /* The slot of scratch is everybody's: the stay before was another instruction's. */
     if (!is_scratch && o->stay_before[t->slot] >= 0 && !after_all(o, o->stay_before[t->slot], turn))
       return false;
+
+    /* From here on who touches the slot touches this stay. */
     o->stay_of[t->slot] = o->stay_before[t->slot] = k;
     size_t bytes = neap_align(neap_take_bytes(program, t->slot, i));
     if (!settle(o, turn, k, t->offset, t->offset + bytes)) return false;
@@ -216,6 +223,7 @@ static bool fill_stays(const overlap *o) {
   bool got = at != NULL && stays->n_touch != NULL && stays->left != NULL && stays->first != NULL &&
              list != NULL;
   if (!got) goto done;
+
   /* How many stays each turn touches, counted one place to the right: the sums are then where each
    * turn's part of the list begins. Resident storage has no stay. */
   for (int k = 0; k < o->n_touch; k++) {
@@ -248,6 +256,9 @@ static bool is_worth_it(const neap_program *program) {
  * are. */
 neap_status neap_program_overlap(neap_program *program, neap_error *error) {
   if (!neap_takes(program) || !is_worth_it(program)) return NEAP_OK;
+
+  /* Tables by slot, by resource and by node; lists of touches, segments and edges grow as they are
+   * found. */
   const neap_script *s = &program->script;
   size_t n_value = (size_t)program->graph->n_value;
   overlap o = {.program = program, .n_take = s->turn[s->n_turn - 1].take_end};
@@ -259,10 +270,14 @@ neap_status neap_program_overlap(neap_program *program, neap_error *error) {
   neap_status status = NEAP_OK;
   bool got = o.stay_of != NULL && o.stay_before != NULL && o.last != NULL && first_turn != NULL;
   if (got) {
+    /* Nobody lies anywhere yet. Then the graph's edges, those of bytes, and which bytes may be
+     * given back when. */
     for (size_t v = 0; v <= n_value; v++) o.stay_of[v] = o.stay_before[v] = -1;
     for (size_t r = 0; r <= n_resource; r++) o.last[r] = -1;
     got = add_graph_edges(&o, first_turn) && find_edges(&o) && fill_stays(&o);
   }
+
+  /* What was found becomes a dag over turns; the tables were needed for nothing else. */
   if (got)
     status = neap_dag_new(program, s->n_turn, o.n_edge, o.edge, error);
   else

@@ -147,8 +147,10 @@ static void check_extent(const neap_program *program, const neap_instruction *i,
                          neap_run_state *state, neap_lane *lane) {
   int64_t found = *i->call.extent;
   if (i->call.fault->set || found == i->n_found) return;
+
   /* A probe is run to find the length: any will do. */
   if (i->n_found < 0 && program->graph->probe) return;
+
   /* In a loop another body may be for this length: only the pass ends. */
   if (lane->in_body) {
     lane->misfits = true;
@@ -172,6 +174,8 @@ static void count_time(neap_step_times *times, const neap_run_state *state, int6
                        neap_lane *lane) {
   const int64_t end_ns = neap_clock_ns(), took = end_ns - start_ns;
   const int64_t free_ns = lane->ended_ns != 0 ? lane->ended_ns : state->begin_ns;
+
+  /* The last calls are kept one by one, in a ring that each new call overwrites the oldest of. */
   neap_step_calls *calls = times->calls;
   if (calls != NULL) {
     const int64_t at = times->n_call % NEAP_N_RECENT;
@@ -180,11 +184,15 @@ static void count_time(neap_step_times *times, const neap_run_state *state, int6
     calls->run_no[at] = (int64_t)state->serial;
     calls->on_thread[at] = lane->thread;
   }
+
+  /* Of all calls: extremes, sums, and a sketch from which quantiles are read. */
   times->min_ns = times->n_call == 0 ? took : NEAP_MIN(times->min_ns, took);
   times->max_ns = NEAP_MAX(times->max_ns, took);
   times->n_call++;
   times->last_ns = took;
   times->total_ns += took;
+
+  /* The time that its thread was not in a step: since the step before, or since the run's begin. */
   times->gap_ns += start_ns - free_ns;
   times->start_ns = start_ns - state->begin_ns;
   times->thread = lane->thread;
@@ -201,18 +209,27 @@ int64_t neap_step_times_at(const neap_step_times *times, double share) {
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
   neap_run *run = state->run;
+
   /* What makes a constant leaves nothing in the arena that any but its like reads, so skipping them
    * all leaves nothing to count. */
   if (i->makes_constant && run->constants_valid) return;
+
   bool timed = run->times != NULL && !program->is_sub;
   int64_t start_ns = timed ? neap_clock_ns() : 0;
+
+  /* All that a call is told anew in each run; the rest was filled in when it was bound. */
   resolve(program, i);
+
   /* The salt makes iterations of a loop draw differently; it is 0 outside loops. */
   i->call.seed = run->seed ^ lane->salt;
   i->call.step = run->step;
   i->call.fault = &lane->fault;
   dispatch(i, state, lane);
+
+  /* A length that was found is compared before anything reads the bytes that were planned for
+   * another. */
   if (i->call.extent != NULL) check_extent(program, i, state, lane);
+
   /* The innermost program that sees a fault first names it: an If passes on what its branch
    * recorded. */
   if (lane->fault.set && lane->program == NULL) {
@@ -256,7 +273,6 @@ static void run_steps(neap_program *program, neap_run_state *state, neap_lane *l
     return;
   }
   for (int step = 0; step < program->n_instruction; step++) {
-    /* Other lanes of a dag never let signals in: they are the calling thread's. */
     if (lane->thread == 0) neap_run_let_signals_in(state); /* a dag's other lanes never do */
     if (neap_run_must_stop(state, lane) || lane->misfits) return;
     neap_program_execute(program, step, state, lane);
@@ -281,20 +297,24 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   neap_run_state state = {
     .run = run, .serial = ++program->n_run, .begin_ns = run->times != NULL ? neap_clock_ns() : 0};
   neap_lane own = {0}, *lane = &own;
+
   /* Nothing of the last run holds any more. */
   run->finished = false;
   program->outgrown = false;
   program->missed = (neap_lengths){0};
   for (int k = 0; k < program->n_extent; k++) program->extent[k] = -1;
+
   /* Bases are read here, once a run: the workspace may have moved them since the last. */
   program->base[0] = run->arena;
   for (int b = 1; b < program->plan->n_bank; b++)
     program->base[program->first_bank + b - 1] = run->bank[b];
   for (int b = 0; b < program->n_blob; b++) program->base[1 + b] = program->blob[b].base;
   program->base[1 + program->n_blob] = run->constants;
+
   /* Bytes that are taken while running, and garbage where there is nothing yet. */
   if (neap_takes(program)) NEAP_TRY(neap_take_begin(program, run, error));
   if (run->poison) poison_begin(program);
+
   /* The steps. Kernels' threads must not take signals, so those wait until they are let in. */
   neap_signals_hold(&state.signals);
   if (program->dag != NULL)
@@ -302,10 +322,12 @@ neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *e
   else
     run_steps(program, &state, lane);
   neap_signals_release(&state.signals);
+
   /* What the run has found out about lengths, and all blocks back to the pool. */
   program->outgrown = atomic_load(&state.outgrown);
   program->missed = state.missed;
   if (neap_takes(program)) neap_take_end(program, run);
+
   /* The last instruction may have faulted; an interrupt that comes only now is too late to stop
    * anything. */
   if (lane->fault.set) (void)neap_run_must_stop(&state, lane);

@@ -75,8 +75,12 @@ static neap_status infer_types(neap_single *single, const neap_single_options *o
                       .in = single->type,
                       .out = out,
                       .infer_subnet = no_subnet};
+
+  /* The op's own words are put into an error of its own first, since its name is to stand before
+   * them. */
   neap_error inner = {0};
   neap_status status = neap_infer_types(&infer, &inner);
+
   /* Who comes with an error that is set already keeps it. */
   if (status == NEAP_OK || error == NULL || error->code != NEAP_OK) return status;
   *error = inner;
@@ -98,6 +102,7 @@ static bool can_reorder(const neap_layout *layout, int n) {
 static bool takes(neap_single *single, const neap_kernel *kernel, const neap_single_options *o,
                   const neap_layout *at_hand) {
   neap_choice *choice = &single->choice;
+
   /* Nothing of what the kernel before has written is left. */
   choice->engine = kernel->engine;
   choice->algorithm = 0;
@@ -107,6 +112,9 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
   choice->split = 0;
   memset(choice->in, 0, (size_t)o->n_in * sizeof *choice->in);
   memset(choice->out, 0, (size_t)o->n_out * sizeof *choice->out);
+
+  /* An op alone has plain operands and nobody who limits its scratch. A layout that only the
+   * library can make is as good as a no: here nobody else would make it. */
   neap_choose choose = {.op = o->op,
                         .attrs = single->call.attrs,
                         .n_in = o->n_in,
@@ -123,6 +131,7 @@ static bool takes(neap_single *single, const neap_kernel *kernel, const neap_sin
 /* The first kernel that takes the case, in the record's order. DTYPE error when none does. */
 static neap_status pick(neap_single *single, const neap_single_options *o, neap_error *error) {
   const neap_kernel *k = NULL;
+
   /* Before a kernel is asked: one that is passed over for want of memory would leave the choice to
    * the next. */
   const neap_layout *at_hand = neap_arena_alloc(&single->arena, (size_t)o->n_in * sizeof *at_hand);
@@ -138,6 +147,7 @@ static neap_status pick(neap_single *single, const neap_single_options *o, neap_
   }
   if (single->kernel == NULL)
     return neap_fail(error, NEAP_DTYPE, "%s: no kernel takes these operands", o->op->name);
+
   /* A stash is as large as the choice says. */
   for (int out = 0; out < o->n_out; out++) {
     const neap_arg *arg = neap_op_output(o->op, out);
@@ -169,6 +179,7 @@ static void place_blocked(neap_single *single, const neap_single_options *o) {
 static neap_status bind(neap_single *single, const neap_single_options *o, neap_error *error) {
   for (int k = 0; k < o->n_in + o->n_out; k++) single->call.in[k].type = single->type[k];
   place_blocked(single, o);
+
   neap_bind bind = {o->op,        single->call.attrs,     o->n_in,        o->n_out,
                     single->type, single->type + o->n_in, &single->choice};
   neap_status status = neap_kernel_bind(single->kernel, &bind, &single->call.kernel, error);
@@ -189,8 +200,13 @@ static neap_status allocate(neap_single *single, const neap_single_options *o, n
   if (single->blocked == NULL || operand == NULL || attrs == NULL || single->type == NULL ||
       single->choice.in == NULL)
     return refused(error);
+
+  /* Inputs and outputs share one array each for types, layouts and operands: outputs follow the
+   * inputs. */
   single->choice.out = single->choice.in + o->n_in;
   if (o->n_in > 0) memcpy(single->type, o->in, (size_t)o->n_in * sizeof *o->in);
+
+  /* What is the same in every run. Addresses, seed and stream come with each of them. */
   single->call = (neap_call){.op = o->op,
                              .attrs = attrs,
                              .n_in = o->n_in,
@@ -242,6 +258,9 @@ neap_status neap_single_found_type(const neap_single *single, int output, neap_t
   const neap_call *call = &single->call;
   *out = *neap_single_out_type(single, output);
   if ((call->op->effects & NEAP_EFFECT_EXTENT) == 0) return NEAP_OK;
+
+  /* The record computes what is asked, so that its shape function is the only place that knows how
+   * a length enters a shape. */
   neap_type found[NEAP_OP_MAX_OUT] = {{0}};
   neap_infer infer = {.op = call->op,
                       .attrs = call->attrs,
@@ -267,6 +286,7 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
   neap_call *call = &single->call;
   static const neap_layout plain = {0};
   char *twin = scratch;
+
   /* Inputs as they are, or in the layout that the kernel asked for, in the scratch. */
   for (int k = 0; k < call->n_in; k++) {
     call->in[k].data = in[k];
@@ -275,26 +295,33 @@ neap_status neap_single_run(neap_single *single, void *const *in, void *const *o
     NEAP_TRY(
       neap_reorder(&single->type[k], &plain, in[k], &call->in[k].layout, call->in[k].data, error));
   }
+
   /* Outputs likewise: a kernel that writes another layout writes to the scratch. */
   for (int k = 0; k < call->n_out; k++) {
     size_t offset = single->blocked[call->n_in + k];
     call->out[k].data = offset > 0 && out[k] != NULL ? twin + offset : out[k];
   }
+
   call->scratch = scratch;
   call->seed = seed;
   call->stream = stream;
   call->step = step;
   single->fault.set = false;
+
   /* Threads that the libraries start inherit the mask: signals stay with this thread. */
   sigset_t saved;
   neap_signals_hold(&saved);
   neap_kernel_run(single->kernel, call);
   neap_signals_release(&saved);
+
+  /* What was written to the scratch goes to the caller's bytes, after a fault, too: the outputs
+   * then hold what the kernel made up. */
   for (int k = 0; k < call->n_out; k++) {
     if (call->out[k].data == out[k]) continue;
     NEAP_TRY(neap_reorder(&call->out[k].type, &call->out[k].layout, call->out[k].data, &plain,
                           out[k], error));
   }
+
   if (!single->fault.set) return NEAP_OK;
   if (error != NULL && error->op[0] == '\0')
     snprintf(error->op, sizeof error->op, "%s", call->op->name);
@@ -310,9 +337,13 @@ neap_status neap_reorder(const neap_type *type, const neap_layout *from_layout, 
     op != NULL ? neap_kernel_find(op, NEAP_ENGINE_REF, 1, type, 1, type) : NULL;
   if (kernel == NULL || kernel->bind != NULL)
     return neap_fail(error, NEAP_INTERNAL, "Reorder: has no plain kernel");
+
+  /* The op is called as a program would call it, with a choice and a call that live on the
+   * stack. */
   neap_layout layout[2] = {*from_layout, *to_layout};
   neap_choice choice = {
     .engine = NEAP_ENGINE_REF, .n_thread = neap_threads(), .in = &layout[0], .out = &layout[1]};
+
   /* an input is only read */
   neap_operand operand[2] = {{(void *)(uintptr_t)from, *type, *from_layout},
                              {to, *type, *to_layout}};

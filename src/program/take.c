@@ -29,6 +29,7 @@ neap_status neap_take_begin(neap_program *program, const neap_run *run, neap_err
   for (int v = 0; v < program->graph->n_value; v++)
     program->base[program->first_slot + v] = program->bytes[v] == 0 ? nothing : NULL;
   memset(program->used_at, 0, (size_t)program->graph->n_node * sizeof *program->used_at);
+
   /* Side by side, each take counts down the turns that are still to touch it; the last turn's end
    * is the number of takes. */
   if (program->stays.list != NULL && program->script.n_turn > 0)
