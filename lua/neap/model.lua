@@ -117,9 +117,9 @@ end
 -- name.
 Imported.__call = function(self, ...)
   local feeds = feeds_of(self.net:inputs(), (...), select("#", ...))
-  local net, ws = self.net, self.workspace
-  if rawget(self, "_for") then net, ws = self._for(feeds) end
-  local out = ws:run(net, feeds)
+  local net, range = self.net, nil
+  if rawget(self, "_for") then net, range = self._for(feeds) end
+  local out = self.workspace:run(net, feeds, nil, range)
   local names = net:outputs()
   return #names == 1 and out[names[1]] or out
 end
@@ -135,10 +135,11 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
       and processes share it; "r": they can't be written; "c": what is written stays here]] },
   { "model", "boolean", false,
     doc = "of files of others: a module in the place of a function, whose weights can be trained" },
-  { "dims", "any", says = "sizes by name, { batch = 4 }", unset = "each is 1",
-    doc = [[ONNX, TFLite: sizes of the dimensions that the file names, in f.net; f(x) takes x of
-      other sizes where the file leaves them open: a net for each is built, with the same
-      weights]] },
+  { "dims", "any", says = "sizes or ranges by name, { batch = { 1, 32 }, steps = 4 }",
+    unset = "each is 1", doc = [[ONNX, TFLite: sizes of the dimensions that the file names, in
+      f.net; f(x) takes x of other sizes where the file leaves them open: a net for each is built
+      and planned, with the same weights. A range is planned once, at its end, which f.net has: what
+      f(x) brings within it runs by that plan, in its bytes; what lies without is refused]] },
   { "shapes", "any", says = "shapes by the input's name", unset = "the file's",
     doc = "ONNX, TFLite, Caffe: shapes of inputs, batch first, whatever the file says" },
   { "outputs", "any", says = "a list of names", unset = "the file's",

@@ -11,9 +11,12 @@
  * A program's constants (packed weights at inference) would be held once for every batch; so those
  * of a range pack in the arena.
  *
+ * Parameters and state have no batch: what a net has of them lies there under its name, whatever
+ * the size. A net made for another size may have some of its own (a mask), which are held for it.
+ *
  * INVARIANT: what a range gives needs no more bytes than its largest batch in any region but the
- * arena, and there only where another graph can't do with them. It keeps the budget and total of
- * the range.
+ * arena, and there only where another graph can't do with them; and but parameters and state. It
+ * keeps the budget and total of the range.
  */
 #include "driver/driver_int.h"
 
@@ -173,12 +176,15 @@ static size_t room_for(const neap_range *range, const char *name) {
   return bytes;
 }
 
+/* Whether blobs of the region are what they are in all batches. */
+static bool is_fixed(neap_region region) {
+  return region == NEAP_REGION_PARAMETER || region == NEAP_REGION_STATE;
+}
+
 void neap_range_reserve(const neap_range *range, neap_program *program) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     neap_program_blob *blob = neap_program_blob_at(program, b);
-    /* of the same size in all batches */
-    bool fixed = blob->region == NEAP_REGION_PARAMETER || blob->region == NEAP_REGION_STATE;
-    blob->reserve_bytes = fixed ? 0 : room_for(range, blob->name);
+    blob->reserve_bytes = is_fixed(blob->region) ? 0 : room_for(range, blob->name);
   }
 }
 
@@ -187,6 +193,7 @@ static neap_status check_room(const neap_range *range, const neap_graph *graph, 
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     if (value->region == NEAP_REGION_ARENA || value->root != v || value->name == NULL) continue;
+    if (is_fixed(value->region)) continue;
     size_t room = room_for(range, value->name), bytes = neap_type_bytes(&value->type);
     if (bytes <= room) continue;
     char text[NEAP_SHAPE_TEXT];
@@ -244,7 +251,8 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
    * arena this program runs in. A baseline is never below its arena, and only an arena of the very
    * bound is proved. */
   size_t arena = NEAP_MAX(w->plan->arena_bytes, most->arena_bytes);
-  memcpy(w->plan->region_bytes, most->region_bytes, sizeof most->region_bytes);
+  for (int r = 0; r < NEAP_N_REGION; r++)
+    if (!is_fixed((neap_region)r)) w->plan->region_bytes[r] = most->region_bytes[r];
   w->plan->arena_bytes = w->plan->region_bytes[NEAP_REGION_ARENA] = arena;
   w->plan->baseline_bytes = NEAP_MAX(w->plan->baseline_bytes, arena);
   w->plan->proved = arena == w->plan->lower_bound_bytes;
@@ -256,7 +264,8 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
 static void check_held(const neap_range *range, const neap_plan *plan) {
   const neap_plan *most = range->most.plan;
   for (int r = 0; r < NEAP_N_REGION; r++)
-    NEAP_ASSERT(r == NEAP_REGION_ARENA || plan->region_bytes[r] <= most->region_bytes[r],
+    NEAP_ASSERT(r == NEAP_REGION_ARENA || is_fixed((neap_region)r) ||
+                  plan->region_bytes[r] <= most->region_bytes[r],
                 "at most %zu bytes of %s, as the largest batch has; got %zu", most->region_bytes[r],
                 neap_region_name((neap_region)r), plan->region_bytes[r]);
 }

@@ -4,7 +4,8 @@
 --
 -- A value is {x = tensor or blob, elem = ONNX's element type, name =} or {list = values} for a
 -- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
--- parameter of the net. `seen`: they are what a net has seen, its state. `settle`: a function that
+-- parameter of the net. `seen`: they are what a net has seen, its state. `sized`: they come of the
+-- sizes of what is not known, and may be others where those are. `settle`: a function that
 -- gives the value as it leaves a graph, where it lies otherwise within (neap.tflite.kit).
 -- @module neap.onnx.graph
 local kit = require "neap.onnx.kit"
@@ -47,7 +48,7 @@ function State:operand(v)
   local is_own = v.parameter or v.seen
   local small = kit.is_known(v.x) and not is_own and v.x:n_element() <= MOST_WRITTEN
   if small or not kit.is_known(v.x) then return v.x end
-  v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter)
+  v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter, v.sized)
   return v.blob
 end
 
@@ -115,6 +116,9 @@ local function value_of(result, node, name)
     v.from = not kit.is_known(result) and node.inputs or nil
   end
   v.name = v.name or name
+  -- What is known of operands that are not is what their sizes say.
+  v.sized = v.sized or v.x and kit.is_known(v.x) and not all_known(node.inputs)
+  for _, input in pairs(node.inputs) do v.sized = v.sized or input.sized end
   return v
 end
 

@@ -79,6 +79,7 @@ function onnx.shape_of(input, o, notes)
       shape[d] = size
     else
       local bound = size and o.dims and o.dims[size] or input.sizes and input.sizes[d]
+      if type(bound) == "table" then bound = bound[2] end -- a range is planned at its end
       if not bound then
         notes[#notes + 1] = ("input \"%s\": dimension %d%s is taken as 1"):format(input.name, d,
           size and (" (" .. size .. ")") or "")
@@ -114,6 +115,24 @@ local function check_names(model, o)
   end
 end
 
+--- Raises for a dimension bound to what is neither a size nor a range of sizes.
+local function check_dims(o)
+  local function is_size(x) return math.type(x) == "integer" and x >= 0 end
+  for _, name in ipairs(options.keys(o.dims or {})) do
+    local bound = o.dims[name]
+    local is_range = type(bound) == "table" and #bound == 2 and is_size(bound[1])
+      and is_size(bound[2]) and bound[1] <= bound[2]
+    if not is_size(bound) and not is_range then
+      core.fail(("neap.import: dims.%s expects a size or a range, { 1, 32 }, got %s"):format(name,
+        options.shown(bound)))
+    end
+    if is_range and o.model then
+      core.fail(("neap.import: dims.%s is a range, which a module has no use for: its nets are \z
+        made and planned as it is called"):format(name))
+    end
+  end
+end
+
 --- The batch in the file's own shapes: the first size, where all inputs that are fed have the same;
 -- nil where they don't, and no one number stands for it.
 local function own_batch(model)
@@ -128,11 +147,12 @@ end
 
 -- ---- nets ---------------------------------------------------------------------------------------
 
---- Blobs for weights: parameters, or state where they are none, with the numbers in `weights`.
-local function declare_in(weights)
-  return function(net, name, t, parameter)
+--- Blobs for weights: parameters, or state where they are none, with the numbers in `weights`;
+-- `sized` are those that other sizes may have otherwise.
+local function declare_in(weights, sized)
+  return function(net, name, t, parameter, is_sized)
     name = net:_blob(name) and net:fresh_name(name) or name
-    weights[name] = t
+    weights[name], sized[name] = t, is_sized
     return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
       { op = "Constant", value = 0 }, parameter == true)
   end
@@ -199,13 +219,13 @@ local function with_notes(err, notes)
   return err
 end
 
---- The model's net: {net =, weights = {name = tensor}, notes =, elems = of the outputs}. Raises
--- what is wrong, located.
+--- The model's net: {net =, weights = {name = tensor}, sized = {name = true}, notes =, elems = of
+-- the outputs}. Raises what is wrong, located.
 -- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
 -- @tparam ?function declare of graph.run; left out, weights are declared in the net
 function onnx.build(model, o, declare)
   local net = net_module.new(graph.clean(model.graph.name))
-  local weights, notes, given, input_names = {}, {}, {}, {}
+  local weights, sized, notes, given, input_names = {}, {}, {}, {}, {}
   local values = onnx.constants(model, o)
   for _, t in ipairs(model.graph.initializers) do given[t.name] = true end
   for _, input in ipairs(onnx.fed(onnx.open_inputs(model), o)) do
@@ -214,13 +234,14 @@ function onnx.build(model, o, declare)
     input_names[input.name] = blob.name
     values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
-  local ok, results, made = pcall(graph.run, model, net, values, declare or declare_in(weights))
+  local ok, results, made = pcall(graph.run, model, net, values,
+    declare or declare_in(weights, sized))
   if not ok then error(with_notes(results, notes), 0) end
   local names
   net, names = name_all(net, model, results, made)
   table.move(model.notes or {}, 1, #(model.notes or {}), #notes + 1, notes)
-  return { net = net, weights = weights, notes = notes, outputs = names, given = given,
-    input_names = input_names,
+  return { net = net, weights = weights, sized = sized, notes = notes, outputs = names,
+    given = given, input_names = input_names,
     elems = kit.map(results, function(v) return v.elem end) }
 end
 
@@ -239,6 +260,7 @@ local function with_model(read, path, o, f)
   local model, message, code = read(path)
   if not model then return nil, message, code end
   check_names(model, o)
+  check_dims(o)
   local ok, result = pcall(function()
     if o.outputs then graph.cut(model, o.outputs) end
     return f(model, o)

@@ -103,7 +103,7 @@ end
 
 --- The program of a net for given feeds, compiled at the first use, and anew when a blob of it has
 -- been removed.
-local function program_for(self, net, feeds, given, key)
+local function program_for(self, net, feeds, given, key, within)
   local entry = fresh_table(self, net)
   local program = entry.by_key[key]
   if program and not program:_lacks_blob() then return program end
@@ -120,7 +120,7 @@ local function program_for(self, net, feeds, given, key)
     if row and row.role == "input" then inputs[name] = t.shape end
   end
   memory.inputs = inputs
-  program = self:compile(net, memory)
+  program = within and self:compile_within(net, within, memory) or self:compile(net, memory)
   entry.by_key[key], entry.n = program, entry.n + 1
   return program
 end
@@ -184,10 +184,10 @@ local function check_feed(net, name)
   })
 end
 
-local function run_with(self, net, tensors, memory, key)
+local function run_with(self, net, tensors, memory, key, within)
   init(self, net)
   for name, t in pairs(tensors) do self:feed(name, t) end
-  program_for(self, net, tensors, memory, key):run()
+  program_for(self, net, tensors, memory, key, within):run()
   local results = {}
   for _, name in ipairs(net:_output_names()) do results[name] = self:fetch(name) end
   return results
@@ -200,7 +200,9 @@ end
 -- blob's dtype; so do tensors whose values it can say: integers and bools become floats (rounded
 -- where there are too few bits), floats other floats, integers wider ones. Fractions for an integer
 -- blob, and numbers for a bool one, are an error.
-function Workspace:run(net, feeds, memory)
+--
+-- `within`: the range whose plan the net follows, as of ws:compile_within; the same in all calls.
+function Workspace:run(net, feeds, memory, within)
   if type(net) == "string" then net = self:net(net) end
   if not op.is_net(net) then
     fail("ws:run expects (net or its name, { x = tensor }), got a " .. type(net))
@@ -229,7 +231,8 @@ function Workspace:run(net, feeds, memory)
   for _, name in ipairs(entry.results) do
     if not tensors[name] then fed[#fed + 1] = name end
   end
-  local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key)
+  local results = attempt(self, is_new, fed, run_with, self, net, tensors, memory, key,
+    within)
   done = true
   return results
 end

@@ -38,6 +38,15 @@ function state.close_programs(ws)
   own.programs = setmetatable({}, { __mode = "k" })
 end
 
+--- state.forget_programs(ws, net): closes those of one net, which is not run again.
+function state.forget_programs(ws, net)
+  local own = state.of(ws)
+  for _, program in pairs(own.programs[net] and own.programs[net].by_key or {}) do
+    program:close()
+  end
+  own.programs[net] = nil
+end
+
 --- state.name_of(x) -> the name of a blob, or x itself.
 function state.name_of(x) return type(x) == "table" and x.name or x end
 
