@@ -88,12 +88,14 @@ static void place(search *x, int b) {
   x->offset[b] = x->low[b];
   x->is_placed[b] = 1;
   x->stack[x->n_stack++] = b;
+
   /* In its sections b is the new skyline, and one box less is to come. */
   for (int s = it->from; s <= it->to; s++) {
     set(x, &x->floor[s], top);
     x->rest[s] -= it->size;
     if (s < it->to) x->n_cross[s]--;
   }
+
   /* A box in one of these sections can't start below the top of b any more. */
   for (int k = x->near_at[b]; k < x->near_at[b + 1]; k++) {
     int c = x->near[k];
@@ -104,10 +106,14 @@ static void place(search *x, int b) {
 /* Back to an earlier state: words first, then what follows from the stack. A part solved before its
  * neighbour failed has left boxes too. */
 static void go_back(search *x, int n_stack, int n_trail) {
+  /* The newest first: a word may have been written twice, and the oldest value has to stand in the
+   * end. */
   while (x->n_trail > n_trail) {
     undo *u = &x->trail[--x->n_trail];
     *u->where = u->old;
   }
+
+  /* `rest` and `n_cross` are sums over boxes, so they are counted back and need no trail. */
   while (x->n_stack > n_stack) {
     int b = x->stack[--x->n_stack];
     const box *it = &x->box[b];
@@ -148,6 +154,9 @@ static int next_bare(int *next, int s) {
  * what is still to come. */
 static bool paint(search *x, int b, int64_t start) {
   const box *it = &x->box[b];
+  /* A section is tested by the first box that reaches it, which is the lowest there, and then
+   * skipped by all later ones: each is tested once in an inference, however many boxes lie in
+   * it. */
   for (int s = next_bare(x->next_section, it->from); s <= it->to;
        s = next_bare(x->next_section, s)) {
     if (NEAP_MAX(x->floor[s], start) + x->rest[s] > x->capacity) return false;
@@ -160,18 +169,22 @@ static bool paint(search *x, int b, int64_t start) {
  * to come must fit under the capacity. Boxes paint their sections in order of their lowest start,
  * so the first to reach a section is the lowest there. False: some section is too small. */
 static bool sections_fit(search *x, const part *p, int from, int to) {
+  /* Nothing is painted yet. Section to + 1 never is, so that each walk ends there. */
   for (int s = from; s <= to + 1; s++) x->next_section[s] = s;
+
   /* Boxes whose floor is no higher than the last offset, but not stuck: they can start there. */
   int n_low = 0;
   while (n_low < p->n && x->low[p->list[n_low]] <= p->last) {
     int b = p->list[n_low++];
     if (!is_stuck(x, p, b) && !paint(x, b, p->last)) return false;
   }
+
   /* The stuck ones among them start when a neighbour has raised their floor: above it. */
   for (int i = 0; i < n_low; i++) {
     int b = p->list[i];
     if (is_stuck(x, p, b) && !paint(x, b, p->last + 1)) return false;
   }
+
   /* All others start on their own floor at the lowest. */
   for (int i = n_low; i < p->n; i++) {
     int b = p->list[i];
@@ -183,6 +196,7 @@ static bool sections_fit(search *x, const part *p, int from, int to) {
 /* Whether all may still fit; *height: a candidate must start below it, or another box would fit
  * whole under it. */
 static bool may_fit(search *x, const part *p, int64_t *height) {
+  /* One walk over the boxes: the lowest end of them, and the sections that they lie in. */
   int64_t h = INT64_MAX;
   int from = x->n_section, to = -1;
   for (int i = 0; i < p->n; i++) {
@@ -195,6 +209,7 @@ static bool may_fit(search *x, const part *p, int64_t *height) {
     h = NEAP_MIN(h, end);
   }
   *height = h;
+
   /* A box that fits whole under the last offset could be pushed down there: such a packing is met
    * in another branch, where that box comes first. */
   return h > p->last && sections_fit(x, p, from, to);
@@ -209,6 +224,7 @@ static bool solve(search *x, part p);
  * neighbours of b have moved, and all to the top of b: two ordered lists are merged. */
 static int part_list(const search *x, const part *p, int b, int begin, int end, int *list,
                      int *moved) {
+  /* Both halves keep the order of p: those that b has raised to its top, and all others. */
   int64_t top = x->offset[b] + x->box[b].size;
   int n = 0, n_moved = 0;
   for (int i = 0; i < p->n; i++) {
@@ -219,6 +235,7 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
     else
       list[n++] = c;
   }
+
   /* Those at the top of b are of one height: by preference. What was there before comes ordered
    * already. */
   for (int i = 1; i < n_moved; i++) {
@@ -226,6 +243,7 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
     for (; at > 0 && moved[at - 1] > c; at--) moved[at] = moved[at - 1];
     moved[at] = c;
   }
+
   /* What is higher than the top makes room for them. */
   int k = n;
   for (; k > 0 && x->low[list[k - 1]] > top; k--) list[k - 1 + n_moved] = list[k - 1];
@@ -237,9 +255,13 @@ static int part_list(const search *x, const part *p, int b, int begin, int end, 
  * section to the next, the part is cut: the pieces share no section, so that one which can't be
  * solved fails at once, without trying what the others could do instead. */
 static bool solve_rest(search *x, const part *p, int b) {
+  /* Lists of boxes are taken from the room behind the part's own, and given back at the end. */
   const box *it = &x->box[b];
   int room = x->list_room, begin = -1; /* sections up to `begin` are done */
   bool ok = true;
+
+  /* Only within the sections of b can a crossing have ended with it: elsewhere the part hangs
+   * together as it did before. */
   for (int s = it->from; s <= it->to; s++) {
     bool is_end = s == it->to;
     if (!is_end && x->n_cross[s] > 0) continue;
@@ -261,14 +283,17 @@ static bool solve_rest(search *x, const part *p, int b) {
 static bool narrow_section(search *x, int s, bool *moved) {
   int64_t latest = x->capacity - x->rest[s], lowest_end = INT64_MAX;
   const int *in = x->inside + x->inside_at[s], *end = x->inside + x->inside_at[s + 1];
+
   /* The search is limited by the blocks looked at, here too. */
   x->w->n_step += end - in;
+
   /* `latest` is the highest start that leaves room for the rest: the lowest box of the section is
    * one that can start there or below, and the others lie on top of it. */
   for (const int *b = in; b < end; b++)
     if (!x->is_placed[*b] && x->start[*b] <= latest)
       lowest_end = NEAP_MIN(lowest_end, x->start[*b] + x->box[*b].size);
   if (lowest_end == INT64_MAX) return false;
+
   /* A box that can't be the lowest starts at the end of one that can, at the earliest. */
   for (const int *b = in; b < end; b++) {
     if (x->is_placed[*b] || x->start[*b] <= latest || x->start[*b] >= lowest_end) continue;
@@ -286,6 +311,7 @@ enum { MAX_ROUND = 4 };
  * every round gives valid bounds. False: nothing fits. */
 static bool narrow(search *x, const part *p) {
   int from = x->n_section, to = -1;
+
   /* What is known without looking at neighbours. */
   for (int i = 0; i < p->n; i++) {
     int b = p->list[i];
@@ -293,6 +319,9 @@ static bool narrow(search *x, const part *p) {
     from = NEAP_MIN(from, x->box[b].from);
     to = NEAP_MAX(to, x->box[b].to);
   }
+
+  /* A start that rises in one section counts in those to its right at once, and in those to its
+   * left in the next round. */
   for (int round = 0; round < MAX_ROUND; round++) {
     bool moved = false;
     for (int s = from; s <= to; s++)
@@ -304,17 +333,24 @@ static bool narrow(search *x, const part *p) {
 
 static bool solve(search *x, part p) {
   if (p.n == 0) return true;
+
   /* One box alone meets nobody that is still to come: it lies where it falls. */
   if (p.n == 1) {
     int b = p.list[0];
     x->offset[b] = x->low[b];
     return x->low[b] + x->box[b].size <= x->capacity;
   }
+
+  /* A node costs as many steps as it looks at boxes. Once a limit is passed the whole tree is left:
+   * `stopped` makes every caller return, and what they return means nothing. */
   x->w->n_step += p.n;
   if (++x->n_node > x->node_limit || x->w->n_step > x->stop_at) x->stopped = true;
   if (x->stopped) return false;
+
+  /* Two proofs that nothing fits, the cheap one first. Both also say which boxes may come next. */
   int64_t height;
   if (!may_fit(x, &p, &height) || !narrow(x, &p)) return false;
+
   /* Who may come next. The list is ordered by floor, so the first at `height` ends it. A box whose
    * start was narrowed upward lies at its present floor in no packing: it waits until a neighbour
    * raises that. */
@@ -325,6 +361,7 @@ static bool solve(search *x, part p) {
     if (!is_stuck(x, &p, b) && x->start[b] == x->low[b]) candidate[n++] = b;
   }
   x->list_room += n;
+
   /* Each is tried in turn; one that leads nowhere is taken back. */
   bool ok = false;
   for (int i = 0; i < n; i++) {
@@ -373,14 +410,19 @@ static bool find_sections(search *x, int *from, int *to) {
   const neap_block *block = x->w->block;
   event *events = neap_alloc(2 * (size_t)x->n * sizeof *events);
   if (events == NULL) return false;
+
   /* The end of a life stands one step after its last: there another one may begin. */
   for (int b = 0; b < x->n; b++) {
     events[2 * b] = (event){block[b].first, b, true};
     events[2 * b + 1] = (event){(int64_t)block[b].last + 1, b, false};
   }
+
+  /* In order of time, the open section is the set of blocks that live now. It is maximal, and
+   * counted, only when a block ends after another has begun: a mere end leaves a smaller set. */
   qsort(events, 2 * (size_t)x->n, sizeof *events, compare_events);
   int section = 0;
   bool grew = false;
+
   /* A start joins the section that is open; the first end after it closes that one. */
   for (int i = 0; i < 2 * x->n; i++) {
     if (events[i].is_start) {
@@ -442,6 +484,8 @@ static int64_t count_near(const search *x) {
 /* The boxes that meet each box. By sections, which holds for lives too; anew for each preference,
  * since boxes change places. */
 static void find_near(search *x) {
+  /* Two lives meet on the steps just when their sections do, and sections are numbers of boxes
+   * alike. */
   int n = 0;
   for (int a = 0; a < x->n; a++) {
     x->near_at[a] = n;
@@ -480,6 +524,7 @@ static void reset(search *x) {
   memset(x->n_cross, 0, (size_t)x->n_section * sizeof *x->n_cross);
   memset(x->low, 0, (size_t)x->n * sizeof *x->low);
   memset(x->is_placed, 0, (size_t)x->n * sizeof *x->is_placed);
+
   /* All is still to come. */
   for (int b = 0; b < x->n; b++)
     for (int s = x->box[b].from; s <= x->box[b].to; s++) {
@@ -498,6 +543,9 @@ typedef enum answer { YES, NO, UNKNOWN } answer;
  * after another. */
 static answer ask_once(search *x) {
   reset(x);
+
+  /* The list of a part lies at the bottom of the room; the parts come one after another and reuse
+   * it. */
   int *list = x->lists, begin = 0;
   for (int s = 0; s < x->n_section; s++) {
     if (x->n_cross[s] > 0) continue;
@@ -527,6 +575,8 @@ static int64_t n_setting_up(const search *x) { return (int64_t)x->n * (x->n + x-
  * which of the two they yield to. */
 static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from, const int *to,
                   const int64_t *total) {
+  /* Nothing is known of this capacity. The limit for it is a part of what the work may do in all,
+   * so that a hopeless target leaves steps for others. */
   answer got = UNKNOWN;
   x->capacity = capacity;
   x->stop_at = NEAP_MIN(stop_at, x->w->most_steps);
@@ -548,6 +598,7 @@ static answer ask(search *x, int64_t capacity, int64_t stop_at, const int *from,
     if (patient) limit += limit;
   }
   if (got != YES) return got;
+
   /* Found: from units back to bytes, from boxes back to blocks. */
   x->w->best_bytes = 0;
   for (int b = 0; b < x->n; b++) {
@@ -593,6 +644,8 @@ static int64_t find_unit(const neap_pack_work *w) {
  * it. MEMORY is the one failure; what the search is not made for (a matrix, too many blocks, odd
  * alignments) is left as it is, with OK. */
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error) {
+  /* Arrays are taken once for all targets and preferences: their sizes depend on the lives
+   * alone. */
   search x = {.w = w, .n = w->n, .unit = find_unit(w)};
   int *from, *to;
   int64_t *total;
@@ -603,9 +656,13 @@ neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *er
     status = neap_fail_memory(error, (size_t)w->n * (size_t)w->n * sizeof(int), "exact packing");
     goto done;
   }
+
   /* How crowded each section is: rank_boxes prefers blocks that live where most bytes are. */
   for (int b = 0; b < x.n; b++)
     for (int s = from[b]; s <= to[b]; s++) total[s] += (int64_t)w->block[b].bytes;
+
+  /* The goal itself is asked for first, with most of the steps: often it can be had, and then all
+   * is proved. Only then are the capacities between it and the best known packing halved. */
   int64_t low = ((int64_t)goal_bytes + x.unit - 1) / x.unit; /* all below is excluded */
   int64_t tried = low;                                       /* below it no answer came */
   int64_t target = low, percent = 75; /* the bound itself gets most of the steps */

@@ -34,6 +34,7 @@ static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_
     bool conflicts =
       row != NULL ? neap_bit(row, p->block) : p->first <= block->last && p->last >= block->first;
     if (!conflicts) continue;
+
     /* A gap lies between the top so far and the next obstacle. */
     if (p->offset > top) {
       size_t start = neap_round_up(top, block->align);
@@ -54,6 +55,7 @@ static size_t find_gap(const neap_pack_work *w, int b, neap_fit fit, const neap_
 /* Keeps the list ordered by offset. Room for one more is the caller's affair. */
 static void insert(neap_placed *placed, int n, neap_placed item) {
   int low = 0, high = n;
+
   /* Behind those of equal offset: the list then depends on the order of placing alone. */
   while (low < high) {
     int mid = low + (high - low) / 2;
@@ -71,9 +73,12 @@ size_t neap_pack_greedy(neap_pack_work *w, const int *order, neap_fit fit, size_
   size_t total = 0;
   int n = 0;
   for (int i = 0; i < w->n; i++) {
+    /* The offset of a block left out is 0 too, since the caller copies all of them. */
     const neap_block *block = &w->block[order[i]];
     offset[order[i]] = 0;
     if (block->bytes == 0) continue; /* meets nobody */
+
+    /* A step for each placed block that the walk may pass: what the searches are limited by. */
     w->n_step += n + 1;
     size_t at = find_gap(w, order[i], fit, room, n);
     if (at + block->bytes > total) total = at + block->bytes;
@@ -119,7 +124,8 @@ static const char *const names[] = {"size", "size", "area", "life", "start"};
 /* Blocks into `order` by static order `which`, an index of `names`. */
 static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
   for (int b = 0; b < w->n; b++) {
-    /* Starts are negated, since larger keys come first. */
+    /* All figures of each block, whichever the order takes: they cost little beside the sort.
+     * Starts are negated, since larger keys come first. */
     double size = (double)w->block[b].bytes, life = life_of(w, b);
     double start = -(double)w->block[b].first;
     /* One column for each of `names`. */

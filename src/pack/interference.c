@@ -46,6 +46,8 @@ neap_status neap_interfere_in_order(int n, const neap_touches *t, uint64_t *conf
   size_t words = (size_t)t->n_word, bytes = ((size_t)n * words + 1) * sizeof(uint64_t);
   uint64_t *after = neap_alloc(bytes);
   if (after == NULL) return neap_fail_memory(error, bytes, "the conflicts of a dag");
+
+  /* The rows once for each item, since every pair asks for two of them. */
   for (int i = 0; i < n; i++) nodes_after(t, i, after + (size_t)i * words);
   /* Of two items one must be over before the other begins, whichever. */
   for (int a = 0; a < n; a++)

@@ -17,6 +17,7 @@
 
 /* The most bytes live at one step. */
 static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
+  /* All blocks alive at one step conflict pairwise, so no packing is smaller than their sum. */
   neap_peak peak;
   neap_interval *life = neap_alloc(((size_t)w->n + 1) * sizeof *life);
   if (life == NULL)
@@ -73,6 +74,7 @@ static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_err
   }
   for (int b = 0; b < w->n; b++) by_size[b] = (sized){w->block[b].bytes, b};
   qsort(by_size, n, sizeof *by_size, compare_sizes);
+
   /* The largest blocks make the heaviest cliques. N_SEED of them cost less than one packing. */
   for (int i = 0; i < w->n && i < N_SEED; i++)
     *bound = NEAP_MAX(*bound, clique_bytes(w, by_size, by_size[i].index, left));
@@ -86,6 +88,8 @@ done:
  * Rounding an offset up costs less than the alignment, so a block takes that much more at most. */
 static neap_status check_blocks(int n, const neap_block *block, const neap_pack_options *options,
                                 neap_error *error) {
+  /* What the blocks still to come may have. A quarter of size_t, so that every total fits an
+   * int64_t too, in which the exact search counts. */
   size_t left = SIZE_MAX / 4;
   for (int b = 0; b < n; b++) {
     if (options->conflict == NULL && block[b].first > block[b].last)
@@ -103,6 +107,8 @@ static neap_status check_blocks(int n, const neap_block *block, const neap_pack_
  * that is good enough for the caller; `proved` speaks of the bound alone. */
 static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *options,
                               neap_pack_result *result, neap_error *error) {
+  /* What no packing can beat. A caller who gives `stop_at_bytes` with a matrix knows a bound that a
+   * clique may miss. */
   size_t bound = 0;
   bool is_line = w->conflict == NULL;
   if (is_line) {
@@ -114,8 +120,9 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
   w->stop_at_bytes = NEAP_MAX(bound, options->stop_at_bytes);
   w->best_bytes = SIZE_MAX;
   NEAP_TRY(neap_pack_try_orders(w, error));
-  /* From here on there is a valid packing, which the searches can only make smaller. */
-  /* For very many blocks the exact search would need n^2 room and would not come to an end. */
+
+  /* From here on there is a valid packing, which the searches can only make smaller. For very many
+   * blocks the exact search would need n^2 room and would not come to an end. */
   if (!neap_pack_is_done(w)) {
     if (is_line && w->n <= NEAP_PACK_EXACT_MAX)
       NEAP_TRY(neap_pack_exact(w, w->stop_at_bytes, error));
@@ -131,6 +138,7 @@ static neap_status pack_solid(neap_pack_work *w, const neap_pack_options *option
 static void check_packing(const neap_pack_work *w, const neap_pack_result *result) {
   enum { MOST_PAIRS = 3000 };
   size_t end = 0;
+
   /* Each block by itself, then against all before it. */
   for (int a = 0; a < w->n; a++) {
     const neap_block *x = &w->block[a];
@@ -144,6 +152,7 @@ static void check_packing(const neap_pack_work *w, const neap_pack_result *resul
                   "blocks %d and %d conflict, so they share no byte: %zu bytes at %zu, %zu at %zu",
                   a, b, x->bytes, w->offset[a], w->block[b].bytes, w->offset[b]);
   }
+
   /* The figures agree with the offsets and with each other. */
   NEAP_ASSERT(end <= result->total_bytes, "all blocks end within the total of %zu bytes: at %zu",
               result->total_bytes, end);
@@ -168,6 +177,7 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
     status = neap_fail_memory(error, (size_t)n * sizeof *solid, "packing");
     goto done;
   }
+
   /* Blocks without bytes lie at 0 and meet nobody: left out, unless a matrix numbers them. */
   int m = 0;
   for (int b = 0; b < n; b++)
@@ -179,10 +189,13 @@ neap_status neap_pack(int n, neap_block *block, const neap_pack_options *options
                       .n_word = options->n_word,
                       .offset = offset,
                       .most_steps = options->most_steps > 0 ? options->most_steps : DEFAULT_STEPS};
+
+  /* Without blocks there is nothing to pack, and 0 bytes are proved to be the least. */
   *result = (neap_pack_result){.proved = true, .packer = "empty"};
   if (m > 0) status = pack_solid(&w, options, result, error);
   if (status != NEAP_OK) goto done;
   if (NEAP_DEBUG) check_packing(&w, result);
+
   /* The offsets go back to the blocks they were made for, in the same order. */
   m = 0;
   for (int b = 0; b < n; b++)

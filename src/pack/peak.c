@@ -12,6 +12,7 @@
 /* What begins at a step is added there, and taken off behind its last step: the sums of both, from
  * the first step on, are what is alive. A difference may wrap around below 0; its sum does not. */
 neap_peak neap_interval_live(int n, const neap_interval *interval, int n_step, size_t *live) {
+  /* Differences first: two writes for an interval, however long it lives. */
   neap_peak peak = {0};
   if (n_step > 0) memset(live, 0, (size_t)n_step * sizeof *live);
   for (int i = 0; i < n; i++) {
@@ -23,6 +24,9 @@ neap_peak neap_interval_live(int n, const neap_interval *interval, int n_step, s
     live[x->first] += x->bytes;
     if (x->last < n_step - 1) live[x->last + 1] -= x->bytes;
   }
+
+  /* Then their running sum. The first of equal peaks stays, so that the step named does not depend
+   * on what comes later. */
   for (int step = 0; step < n_step; step++) {
     if (step > 0) live[step] += live[step - 1];
     if (live[step] > peak.bytes) peak = (neap_peak){live[step], step};
@@ -61,6 +65,7 @@ neap_status neap_interval_peak(int n, const neap_interval *interval, neap_peak *
     status = neap_fail_memory(error, room * sizeof *numbered, "the most bytes alive at once");
     goto done;
   }
+
   /* Each step where something begins, once. */
   int n_begin = 0, n_step = 0;
   for (int i = 0; i < n; i++)
@@ -68,6 +73,7 @@ neap_status neap_interval_peak(int n, const neap_interval *interval, neap_peak *
   if (n_begin > 0) qsort(step_of, (size_t)n_begin, sizeof *step_of, compare_steps);
   for (int i = 0; i < n_begin; i++)
     if (n_step == 0 || step_of[n_step - 1] != step_of[i]) step_of[n_step++] = step_of[i];
+
   /* The same intervals over those steps: to the last beginning that they are alive at. */
   for (int i = 0; i < n; i++)
     numbered[i] =
@@ -88,6 +94,7 @@ int neap_interval_alive(int n, const neap_interval *interval, int64_t step, int 
   for (int i = 0; i < n; i++) {
     const size_t bytes = interval[i].bytes;
     if (bytes == 0 || step < interval[i].first || interval[i].last < step) continue;
+    /* A full list takes only what is larger than its last, which falls out. */
     if (n_who == room && (room == 0 || bytes <= interval[who[room - 1]].bytes)) continue;
     int at = n_who < room ? n_who++ : room - 1;
     for (; at > 0 && interval[who[at - 1]].bytes < bytes; at--) who[at] = who[at - 1];

@@ -55,8 +55,10 @@ static uint64_t draw(climb *c, uint64_t n) {
  * to a chance place before its own. False: no block ends above the target, or the one found is the
  * first already. */
 static bool make_move(climb *c) {
+  /* The block to move: drawn from a chance place on, so that not always the same one is tried. */
   const neap_pack_work *w = c->w;
   int from = -1, start = (int)draw(c, (uint64_t)w->n);
+
   /* Only where a block ends too high is there something to gain. */
   for (int k = 0; k < w->n; k++) {
     int i = (start + k) % w->n, b = c->order[i];
@@ -65,6 +67,7 @@ static bool make_move(climb *c) {
     break;
   }
   if (from <= 0) return false;
+
   /* The blocks between the two places move up by one. */
   int to = (int)draw(c, (uint64_t)from), block = c->order[from];
   memcpy(c->trial, c->order, (size_t)w->n * sizeof *c->trial);
@@ -77,10 +80,13 @@ static bool make_move(climb *c) {
  * counts as a step and anything worse is given up halfway. The climb goes on from where it is, not
  * from the best: the best is kept in the work. */
 static void run(climb *c) {
+  /* Here the climb begins: the order that gives the work's packing again. */
   neap_pack_work *w = c->w;
   size_t now = w->best_bytes, n = (size_t)w->n;
   memcpy(c->here, w->offset, n * sizeof *c->here);
   order_by_offset(w, c->here, c->keys, c->order);
+
+  /* Moves, until the bound is reached or many in a row have gained nothing. */
   for (int idle = 0; idle < MAX_IDLE; idle++) {
     if (neap_pack_is_done(w) || !make_move(c)) return;
     size_t total = neap_pack_greedy(w, c->trial, NEAP_FIT_FIRST, now + 1, c->room, c->offset);

@@ -61,6 +61,7 @@ static bool is_better(int64_t want, int64_t a, int64_t b) {
 
 int neap_assign_best_slot(int n_slot, const int64_t *slot_bytes, const bool *usable,
                           int64_t want_bytes) {
+  /* Of equal ones the first stays, so that the answer does not depend on chance. */
   int best = -1;
   for (int k = 0; k < n_slot; k++) {
     if (!usable[k]) continue;
@@ -154,6 +155,7 @@ static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
     s->stopped = true;
     return;
   }
+
   /* All items have a slot, and for less than ever before. */
   if (k == s->n) {
     s->best_bytes = bytes;
@@ -161,7 +163,10 @@ static void search(assigner *s, int k, int64_t bytes, int *best_n_slot) {
     neap_copy_bytes(s->best, s->slot, (size_t)s->n * sizeof *s->best);
     return;
   }
+
+  /* The next item. Slots opened below this node are closed again when it is left. */
   int i = s->order[k], n_slot = s->n_slot;
+
   /* The open slots first, and then one more: where i may join, that costs nothing. */
   for (int slot = 0; slot <= n_slot; slot++) {
     bool is_new = slot == n_slot;
@@ -193,6 +198,7 @@ static void renumber(const assigner *s, int *slot) {
 
 /* Whether some member of slot a conflicts with one of slot b. */
 static bool are_apart(const assigner *s, const int *slot, int a, int b) {
+  /* One conflicting pair is enough: then the two slots must stay two. */
   for (int i = 0; i < s->n; i++) {
     if (slot[i] != a) continue;
     for (int j = 0; j < s->n; j++)
@@ -216,6 +222,7 @@ static void check_slots_apart(const assigner *s, const int *slot) {
 /* ARGUMENT error for what is no size, and for sizes whose sum is none. */
 static neap_status check_items(int n, const neap_assign_item *item, neap_error *error) {
   int64_t room = INT64_MAX;
+
   /* `room` is what the sum may still grow by. */
   for (int i = 0; i < n; i++) {
     const char *name = item[i].name != NULL ? item[i].name : "";
@@ -245,6 +252,7 @@ static bool take_arrays(assigner *s, neap_arena *arena) {
  * reached. Fails with MEMORY, or ARGUMENT for the items. */
 neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_options *options,
                         int *slot, neap_assign_figures *figures, neap_error *error) {
+  /* What is refused is refused before anything is taken. */
   static const neap_assign_options defaults;
   NEAP_TRY(check_items(n, item, error));
   neap_arena arena = {0};
@@ -258,6 +266,7 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
     status = neap_fail_memory(error, ((size_t)n + 1) * sizeof(int) * 8, "an assignment");
     goto done;
   }
+
   /* The better of the two greedy passes stays in s.best. */
   int best_n_slot = INT32_MAX;
   sort_items(&s, key, by_definition);
@@ -266,6 +275,7 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
   sort_items(&s, key, by_bytes);
   place_all(&s);
   consider(&s, &best_n_slot);
+
   /* The items lie largest first now, which the search relies on. */
   bool proved = false;
   if (s.options->exact && n <= MOST_EXACT) {
@@ -274,6 +284,7 @@ neap_status neap_assign(int n, const neap_assign_item *item, const neap_assign_o
     search(&s, 0, 0, &best_n_slot);
     proved = !s.stopped;
   }
+
   /* The search may have left any order; numbers go by definition. */
   sort_items(&s, key, by_definition);
   renumber(&s, slot);
@@ -314,6 +325,7 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
     goto done;
   }
   *figures = (neap_assign_figures){.n_slot = n_slot};
+
   /* Every item is counted three times: alone, in its slot, and as a life. */
   for (int i = 0; i < n; i++) {
     figures->baseline_bytes += item[i].bytes;
