@@ -154,6 +154,7 @@ static int next_bare(int *next, int s) {
  * what is still to come. */
 static bool paint(search *x, int b, int64_t start) {
   const box *it = &x->box[b];
+
   /* A section is tested by the first box that reaches it, which is the lowest there, and then
    * skipped by all later ones: each is tested once in an inference, however many boxes lie in
    * it. */

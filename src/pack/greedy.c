@@ -141,6 +141,7 @@ static void sort_by(const neap_pack_work *w, int which, key *keys, int *order) {
  * that shows. The limit is looked at between two of them: there is always a packing. Fails with
  * MEMORY alone. */
 neap_status neap_pack_try_orders(neap_pack_work *w, neap_error *error) {
+  /* Room for all packings, taken once. */
   neap_status status = NEAP_OK;
   size_t n = (size_t)w->n,
          bytes = n * (sizeof(key) + sizeof(int) + sizeof(size_t)) + neap_pack_placed_bytes(w->n);

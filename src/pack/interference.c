@@ -49,6 +49,7 @@ neap_status neap_interfere_in_order(int n, const neap_touches *t, uint64_t *conf
 
   /* The rows once for each item, since every pair asks for two of them. */
   for (int i = 0; i < n; i++) nodes_after(t, i, after + (size_t)i * words);
+
   /* Of two items one must be over before the other begins, whichever. */
   for (int a = 0; a < n; a++)
     for (int b = 0; b < a; b++)

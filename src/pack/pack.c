@@ -51,6 +51,7 @@ static int compare_sizes(const void *a, const void *b) {
 static size_t clique_bytes(const neap_pack_work *w, const sized *by_size, int seed,
                            uint64_t *left) {
   size_t words = (size_t)w->n_word, bytes = w->block[seed].bytes;
+
   /* At first the candidates are the seed's neighbours; each block taken leaves only its own. */
   memcpy(left, w->conflict + (size_t)seed * words, words * sizeof *left);
   for (int i = 0; i < w->n; i++) {
@@ -64,6 +65,7 @@ static size_t clique_bytes(const neap_pack_work *w, const sized *by_size, int se
 
 /* The heaviest of the cliques grown from the largest blocks. */
 static neap_status clique_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {
+  /* By size, since each clique is grown with the largest block that still fits into it. */
   size_t n = (size_t)w->n, words = (size_t)w->n_word;
   sized *by_size = neap_alloc(n * sizeof *by_size);
   uint64_t *left = neap_alloc(words * sizeof *left);

@@ -79,6 +79,8 @@ neap_status neap_interval_peak(int n, const neap_interval *interval, neap_peak *
     numbered[i] =
       (neap_interval){n_until(n_step, step_of, interval[i].first) - 1,
                       n_until(n_step, step_of, interval[i].last) - 1, interval[i].bytes};
+
+  /* The peak's number becomes the step that it stands for. */
   *peak = neap_interval_live(n, numbered, n_step, live);
   if (n_step > 0) peak->step = step_of[peak->step];
 done:

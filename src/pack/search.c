@@ -107,6 +107,7 @@ static void run(climb *c) {
 
 /* O(n^2) a move; fails with MEMORY alone, and leaves the work's packing valid. */
 neap_status neap_pack_search(neap_pack_work *w, neap_error *error) {
+  /* Room for one climb. The seed is fixed: equal input gives an equal result. */
   size_t n = (size_t)w->n;
   neap_arena arena = {0};
   climb c = {.w = w, .state = 1};

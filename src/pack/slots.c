@@ -336,6 +336,8 @@ neap_status neap_assign_measure(int n, const neap_assign_item *item, const int *
       bytes[slot[i]] = NEAP_MAX(bytes[slot[i]], item[i].bytes);
     life[i] = life_of(&item[i]);
   }
+
+  /* What sharing leaves of the bytes, and the least that any sharing of lives would need. */
   for (int k = 0; k < n_slot; k++) figures->bytes += bytes[k];
   status = neap_interval_peak(n, life, &peak, error);
   if (status == NEAP_OK) figures->lower_bound_bytes = (int64_t)peak.bytes;
@@ -357,6 +359,7 @@ static neap_status verify_pair(const neap_assign_item *item, const neap_assign_o
   if (item[i].name != NULL && item[j].name != NULL && strcmp(a, b) == 0)
     return neap_fail(error, NEAP_PLAN, "\"%s\" is there twice, in slots %d and %d", a, slot[i] + 1,
                      slot[j] + 1);
+
   /* Who has no slot, or one of his own, or conflicts with nobody there, is fine. */
   if (slot[i] < 0 || slot[i] != slot[j] || !neap_assign_conflict(item, options, i, j))
     return NEAP_OK;

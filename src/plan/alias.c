@@ -16,6 +16,7 @@
 static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
   int root_a = s->root[a], root_b = s->root[b];
   if (root_a == root_b) return;
+
   /* Which of the two roots is defined first, and stays one. */
   int at_a = g->value[root_a].node < 0 ? -1 : s->step[g->value[root_a].node];
   int at_b = g->value[root_b].node < 0 ? -1 : s->step[g->value[root_b].node];
@@ -24,6 +25,7 @@ static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
     root = root_b;
     other = root_a;
   }
+
   /* All members of the other ring have the new root, then the rings are made one. */
   int v = other;
   do {
@@ -70,6 +72,7 @@ static void share_versions(neap_schedule *s, const neap_graph *g) {
     s->reason[v] = first_reason(value->region);
     if (value->root == v || value->root < 0 || value->root >= g->n_value) continue;
     if (value->node < 0) continue; /* it is there before the graph runs: nothing replaces it */
+    /* A later version is written into the bytes of the first one, wherever its turn comes. */
     join(s, g, value->root, v);
     s->reason[v] = NEAP_REASON_VERSION;
     s->partner[v] = version_before(g, v);
@@ -128,6 +131,9 @@ static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const n
   int root = s->root[node->in[in]];
   for (int p = 0; p < node->n_in; p++) {
     if (p == in || node->in[p] == NEAP_NO_VALUE || s->root[node->in[p]] != root) continue;
+
+    /* A kernel that reads an element of each input before it writes that element may have all of
+     * them overwritten. Only listed pairs promise that, and only where the elements lie alike. */
     if (!is_listed(node->op, p, out) || !is_listed(node->op, in, out)) return true;
     if (g->value[node->in[p]].bytes != g->value[node->out[out]].bytes) return true;
   }
@@ -139,6 +145,8 @@ static neap_refusal reader_left(const neap_schedule *s, const neap_work *work, i
   /* Whichever member is read, it is the storage's bytes that are. */
   int v = value;
   do {
+    /* Later in the order is too late. In a dag earlier in the order is not enough: only a path of
+     * edges makes sure that the reader has run. */
     for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
       int reader = work->uses.list[k];
       if (reader == n) continue;
@@ -156,14 +164,20 @@ static neap_refusal refuse(const neap_schedule *s, const neap_work *work, int n,
   const neap_node *node = &g->node[n];
   int from = node->in[pair.in], to = node->out[pair.out];
   const neap_value *a = &g->value[from], *b = &g->value[to];
+
+  /* The cheap questions first. The first one that fails is the reason that a user is shown. */
   if (work->options.no_in_place || names_differ(work, from, to)) return NEAP_REFUSAL_OFF;
   if (a->keep) return NEAP_REFUSAL_KEPT;
   if (a->region != NEAP_REGION_ARENA) return NEAP_REFUSAL_RESIDENT_INPUT;
   if (a->bank != b->bank) return NEAP_REFUSAL_BANK;
   if (a->bytes != b->bytes || !neap_layout_equal(&a->layout, &b->layout)) return NEAP_REFUSAL_BYTES;
+
+  /* One input can give its bytes to one output only. */
   for (int o = 0; o < node->n_out; o++)
     if (o != pair.out && node->out[o] != NEAP_NO_VALUE && s->root[node->out[o]] == s->root[from])
       return NEAP_REFUSAL_TAKEN;
+
+  /* Last the questions that walk over operands and readers. */
   if (reads_elsewhere(s, g, node, pair.in, pair.out)) return NEAP_REFUSAL_READ_TWICE;
   return reader_left(s, work, n, from);
 }
@@ -174,12 +188,16 @@ static bool try_pair(neap_schedule *s, const neap_work *work, int n, neap_pair p
   const neap_node *node = &work->graph->node[n];
   if (pair_input(node, pair) == NEAP_NO_VALUE) return false;
   int to = node->out[pair.out], from = node->in[pair.in];
+
+  /* The first refusal stays: a later pair of the record is a poorer one, and says less. */
   neap_refusal why = refuse(s, work, n, pair);
   if (why != NEAP_REFUSAL_NONE) {
     if (s->refusal[to] == NEAP_REFUSAL_NONE || s->refusal[to] == NEAP_REFUSAL_NO_PAIR)
       s->refusal[to] = why;
     return false;
   }
+
+  /* From now on both are one storage, and what refused other pairs before says nothing any more. */
   join(s, work->graph, from, to);
   s->reason[to] = NEAP_REASON_IN_PLACE;
   s->refusal[to] = NEAP_REFUSAL_NONE;
@@ -215,18 +233,24 @@ static void share_in_place(neap_schedule *s, const neap_work *work, int n) {
  * has joined the storage before it. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work) {
   const neap_graph *g = work->graph;
+
   /* Each value is a ring of its own. */
   for (int v = 0; v < g->n_value; v++) {
     s->root[v] = v;
     s->next[v] = v;
     s->partner[v] = -1;
   }
+
+  /* What the graph has fixed comes first, since no policy may undo it. */
   share_versions(s, g);
   if (work->options.policy == NEAP_POLICY_NONE) {
     for (int v = 0; v < g->n_value; v++)
       if (s->reason[v] == NEAP_REASON_OWN) s->reason[v] = NEAP_REASON_UNPLANNED;
     return;
   }
+
+  /* All views before any in place: a view that is read late keeps an in-place write off its
+   * source. */
   share_views(s, work);
   for (int i = 0; i < g->n_node; i++) share_in_place(s, work, s->order[i]);
 }

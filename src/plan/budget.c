@@ -34,6 +34,8 @@ static const neap_node *growing_loop(const neap_graph *graph) {
  * is the hint. */
 static neap_status refuse_growth(const neap_node *node, const neap_limit *limit,
                                  neap_error *error) {
+  /* The record says which limit and how many bytes; the line is the loop's, because that is what a
+   * user has to change. */
   char asked[24], record[24];
   neap_error refused = {.limit = limit->is_total ? "total" : "budget",
                         .limit_bytes = (int64_t)limit->bytes};
@@ -76,12 +78,16 @@ size_t neap_limit_fixed(const neap_limit *limit) {
 /* ": parameters 1.0 KiB, gradients 1.0 KiB leave the arena 2.0 KiB of 3.0 KiB": what became of a
  * total. */
 static void add_fixed(const neap_limit *limit, const char *what, size_t need, neap_buffer *out) {
+  /* First what is fixed, one by one, since a user may be able to give some of it up. */
   char text[24], rest[24];
   const size_t fixed = neap_limit_fixed(limit);
   const double left = limit->bytes > fixed ? (double)(limit->bytes - fixed) : 0;
   for (int i = 0; i < limit->n_fixed; i++)
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : ": ", limit->fixed[i].name,
                     neap_bytes_text((double)limit->fixed[i].bytes, text));
+
+  /* Then what that leaves of the total, beside what is needed. With as many
+   * digits as tell the two apart. */
   if (need == 0 || limit->n_fixed == 0) return;
   neap_buffer_add(out, " leave the %s %s of the %s that it needs", what,
                   neap_bytes_text_beside(left, (double)need, text),
@@ -90,8 +96,10 @@ static void add_fixed(const neap_limit *limit, const char *what, size_t need, ne
 
 neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, const char *what,
                              size_t need, const char *why, neap_error *refused, neap_error *error) {
+  /* A total is spoken of as a total: what would do holds all that is fixed as well. */
   size_t least = need;
   if (limit->is_total) least += neap_limit_fixed(limit);
+
   /* The record, for callers that go on from there. */
   refused->limit = limit->is_total ? "total" : "budget";
   refused->limit_bytes = (int64_t)limit->bytes;
@@ -102,6 +110,7 @@ neap_status neap_plan_refuse(const neap_graph *graph, const neap_limit *limit, c
       neap_refused_fixed(refused, limit->fixed[i].name, (size_t)limit->fixed[i].bytes);
     add_fixed(limit, what, need, &of_it);
   }
+
   /* The same in one sentence, for people. */
   char text[24], asked[24];
   neap_fail_budget(error, refused, "least %s for \"%s\" is %s%s, the %s %s%s%s%s",
@@ -138,6 +147,7 @@ static void set_where(const neap_node *node, neap_error *refused) {
  * would have to go. */
 static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_error *refused,
                      neap_buffer *out) {
+  /* The op whose step it is, with its line where the net has one. */
   const int at = plan->order[plan->peak_step];
   const neap_node *node = &graph->node[at];
   const bool has_line = node->line != NULL && node->line[0] != '\0';
@@ -145,6 +155,8 @@ static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_
   neap_buffer_add(out, "in the way at step %d (%s%s%s): ", plan->peak_step + 1,
                   node->name != NULL ? node->name : "?", has_line ? ", " : "",
                   has_line ? node->line : "");
+
+  /* The largest few of the blobs; the record has more of them. */
   int n_named = NEAP_MIN(refused->n_blob, (int)N_NAMED);
   for (int i = 0; i < n_named; i++)
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : "", refused->blobs[i].name,
@@ -161,11 +173,14 @@ static void add_peak(const neap_plan *plan, const neap_graph *graph, const neap_
 neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *graph,
                                    const neap_limit *limit, neap_error *error) {
   if (limit->bytes == 0) return NEAP_OK;
+
+  /* Frames that grow at run time have no most: whatever the arena is, nothing can be promised. */
   if (plan->region_bytes[NEAP_REGION_FRAME] > 0)
     return refuse_growth(growing_loop(graph), limit, error);
   NEAP_ASSERT(growing_loop(graph) == NULL,
               "no loop of \"%s\" takes more than the plan says: its frames do not grow",
               graph->name);
+
   /* Of a budget the arena alone; of a total also what lies beside it, and what another program
    * needs of the arena they share. */
   size_t arena = plan->arena_bytes, need = arena, fixed = 0;
@@ -174,6 +189,8 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
     fixed = neap_limit_fixed(limit);
   }
   if (need + fixed <= limit->bytes) return NEAP_OK;
+
+  /* Too much: who lives at the peak, in the message and in the record. */
   neap_error refused = {0};
   neap_buffer why = {0};
   if (arena > 0) { /* without an arena no step is in the way */
@@ -191,9 +208,12 @@ neap_status neap_plan_check_budget(const neap_plan *plan, const neap_graph *grap
  * last, and its nodes' scratch. */
 static neap_status bank_peak(const neap_plan *plan, const neap_graph *graph, int b, neap_peak *peak,
                              neap_error *error) {
+  /* A plan keeps the live bytes of the whole arena only, so those of one bank are counted here,
+   * from its places. */
   int n = plan->n_value;
   neap_interval *life = neap_alloc_zeroed(((size_t)n + (size_t)plan->n_node + 1) * sizeof *life);
   if (life == NULL) return neap_fail_memory(error, (size_t)n * sizeof *life, "the lives in a bank");
+
   /* At its root's number, each storage from its first member's step to its last's; all others are
    * left as intervals of no bytes, which live nowhere. */
   for (int v = 0; v < plan->n_value; v++) {
@@ -206,6 +226,7 @@ static neap_status bank_peak(const neap_plan *plan, const neap_graph *graph, int
     storage->last = NEAP_MAX(storage->last, place->last);
     storage->bytes = NEAP_MAX(storage->bytes, neap_align(place->bytes));
   }
+
   /* Scratch lives while its node runs. */
   for (int i = 0; i < plan->n_node; i++) {
     int node = plan->order[i];
@@ -223,11 +244,13 @@ static neap_status bank_peak(const neap_plan *plan, const neap_graph *graph, int
 
 static neap_status refuse_bank(const neap_plan *plan, const neap_graph *graph, int b,
                                neap_error *error) {
+  /* The step at which the most of this bank is live: something would have to go there. */
   const neap_bank *bank = &graph->bank[b];
   neap_peak peak;
   NEAP_TRY(bank_peak(plan, graph, b, &peak, error));
   const int step = (int)peak.step;
   const neap_node *node = &graph->node[plan->order[step]];
+
   /* Who lives there then, with the largest in the message. */
   char need[24], has[24], most[24], largest[160] = "";
   neap_error refused = {.limit = "bank",

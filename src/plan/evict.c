@@ -32,6 +32,8 @@ typedef struct evict_had {
  * bytes. */
 static neap_status fit(evict_machine *m, size_t limit, bool ahead, bool *fits, size_t *reach,
                        neap_error *error) {
+  /* A rehearsal counts bytes, not addresses: what it keeps within the target may need more when it
+   * is packed, because of holes. */
   size_t target = limit;
   *fits = false;
   for (int try = 0; try < MOST_TRIES; try++) {
@@ -64,11 +66,14 @@ static double all_work(const evict_machine *m) {
  * Little recomputed work is not worth a second rehearsal. */
 static neap_status find_best(evict_machine *m, size_t limit, bool *fits, size_t *reach,
                              neap_error *error) {
+  /* First by how long ago a cell was used, then by when it is read next. Neither is better for all
+   * nets. */
   NEAP_TRY(fit(m, limit, false, fits, reach, error));
   bool first_fits = *fits;
   double work = m->recomputed;
   if (first_fits && work <= all_work(m) / 8) return NEAP_OK;
   NEAP_TRY(fit(m, limit, true, fits, reach, error));
+
   /* The machine holds one rehearsal: where the first was better, it is played once more. */
   if (first_fits && (!*fits || work <= m->recomputed))
     return fit(m, limit, false, fits, reach, error);
@@ -92,11 +97,13 @@ static neap_status write_script(const evict_machine *m, neap_plan *plan, neap_er
     if (s->turn[t].recomputed) s->n_recomputed++;
   double all = all_work(m);
   s->recomputed_work = all > 0 ? m->recomputed / all : 0;
+
   /* Counting sort by turn: first how many blocks each turn takes and gives. */
   for (int k = 0; k < m->n_stay; k++) {
     s->turn[m->stay[k].first].take_end++;
     s->turn[m->stay[k].last].give_end++;
   }
+
   /* Then where each turn's begin, and how many blocks are taken while it runs. */
   int n_taken = 0, n_given = 0;
   for (int t = 0; t < m->n_turn; t++) {
@@ -108,6 +115,7 @@ static neap_status write_script(const evict_machine *m, neap_plan *plan, neap_er
     s->n_block = NEAP_MAX(s->n_block, n_taken - n_given);
     n_given += n_give;
   }
+
   /* Each stay is put at the end of its turn's; when all are, the ends are where they should be. */
   for (int k = 0; k < m->n_stay; k++) {
     neap_turn *from = &s->turn[m->stay[k].first], *to = &s->turn[m->stay[k].last];
@@ -121,12 +129,14 @@ static neap_status write_script(const evict_machine *m, neap_plan *plan, neap_er
  * step. */
 static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t reach,
                               neap_error *error) {
+  /* The name says how to find this run again: by which judgement, and within how many bytes. */
   char name[32];
   snprintf(name, sizeof name, "%s:%zu", m->ahead ? "ahead" : "stale", m->target);
   plan->packer = neap_arena_strdup(&plan->arena, name);
   plan->arena_bytes = reach;
   plan->lower_bound_bytes = m->least;
   plan->peak_step = 0;
+
   /* From the last stay to the first one, which has the last word: offsets are those of first
    * stays. */
   for (int k = m->n_stay - 1; k >= 0; k--) {
@@ -139,6 +149,7 @@ static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t re
   for (int v = 0; v < plan->n_value; v++)
     if (plan->place[v].region == NEAP_REGION_ARENA)
       plan->place[v].offset = plan->place[plan->place[v].storage].offset;
+
   /* Turns that recompute an op belong to no step of the plan's. */
   for (int t = 0; t < m->n_turn; t++)
     if (!m->turn[t].recomputed) plan->live_bytes[m->turn[t].step] = m->turn_used[t];
@@ -154,6 +165,8 @@ static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t re
  * limit that was asked for: whoever is refused is told the same figure, and whatever is not below
  * it can be had. Where the steps end by a refusal, what is below by one block can't. */
 static neap_status find_least(evict_machine *m, size_t most, evict_had *least, neap_error *error) {
+  /* Between what is too little for the most needy op and what does for certain. `below` is the most
+   * that is known not to do. */
   size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
   size_t next = neap_align(m->least); /* often the least op's need is all it takes */
   bool fits = true;
@@ -170,6 +183,7 @@ static neap_status find_least(evict_machine *m, size_t most, evict_had *least, n
       below = next;
     next = 0; /* from the second try on: halving */
   }
+
   /* Both ways to judge, as whoever asks for such a limit would have them tried. */
   fits = true;
   for (int i = 0; fits && i < MOST_STEPS && least->reach >= neap_align(m->least) + NEAP_ALIGN;
@@ -190,6 +204,7 @@ static neap_status refuse(const evict_machine *m, const neap_limit *limit, size_
   char text[24], own[24];
   bool has_line = node->line != NULL && node->line[0] != '\0';
   int n = 0;
+
   /* The op, and each cell that it touches with its bytes: for the message and for the record. */
   neap_buffer_add(&why, "values are evicted and made again, and %s \"%s\"%s%s alone needs %s: ",
                   node->op->name, node->name != NULL ? node->name : "?", has_line ? " at " : "",
@@ -203,13 +218,18 @@ static neap_status refuse(const evict_machine *m, const neap_limit *limit, size_
     neap_buffer_add(&why, "%s%s %s", n++ > 0 ? ", " : "", name,
                     neap_bytes_text((double)c->bytes, text));
   }
+
+  /* Scratch is no cell, but part of the op's own need. */
   size_t scratch = m->plan->scratch_bytes[m->least_node];
   if (scratch > 0)
     neap_buffer_add(&why, "%sscratch %s", n > 0 ? ", " : "",
                     neap_bytes_text((double)scratch, text));
+
+  /* Where in the net this is, for callers that show it. */
   if (node->name != NULL) snprintf(refused.op, sizeof refused.op, "%s", node->name);
   if (node->line != NULL) snprintf(refused.line, sizeof refused.line, "%s", node->line);
   if (node->scope != NULL) snprintf(refused.scope, sizeof refused.scope, "%s", node->scope);
+
   /* A total counts for the arena what another program needs anyway. */
   least = NEAP_MAX(least, limit->is_total ? limit->least_arena : 0);
   neap_plan_refuse(m->graph, limit, "pool", least, why.text != NULL ? why.text : "", &refused,
@@ -223,6 +243,8 @@ static neap_status refuse(const evict_machine *m, const neap_limit *limit, size_
 neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
                             const neap_plan_options *options, size_t most_bytes,
                             neap_error *error) {
+  /* Everything is tried within the budget first; only a refusal is worth the search for the least
+   * that would do. */
   evict_machine m;
   const neap_limit own = {.bytes = options->budget_bytes};
   const size_t limit_bytes = options->budget_bytes;

@@ -45,6 +45,7 @@ bool evict_reads(const evict_machine *m, const neap_node *node, const evict_cell
 static bool is_idle(const evict_machine *m, const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_RELEASE) != 0) return true;
   if (node->op->n_alias == 0 || node->n_sub > 0) return false;
+
   /* Each view that its record lists must be one in this plan: else the kernel copies. */
   for (int p = 0; p < node->op->n_alias; p++) {
     neap_pair pair = node->op->alias[p];
@@ -87,12 +88,15 @@ static void add_writer(evict_machine *m, evict_cell *c, int n, bool fill) {
 
 /* Who needs and who writes each cell, in the order of the plan. */
 static void walk_operands(evict_machine *m, bool fill) {
+  /* Counts start anew: the second of the two walks fills what the first has counted. */
   for (int v = 0; v < m->plan->n_value; v++) {
     evict_cell *c = &m->cell[v];
     c->n_need = 0;
     c->n_writer = 0;
     c->to = -1;
   }
+
+  /* Steps ascend, so that the needs and the writers of each cell come sorted. */
   for (int step = 0; step < m->plan->n_node; step++) {
     int n = m->plan->order[step];
     const neap_node *node = &m->graph->node[n];
@@ -125,6 +129,9 @@ static void list_operands(evict_machine *m) {
  * none does. */
 static int next_write(const evict_machine *m, neap_value_id v, int n) {
   int first = m->plan->n_node;
+
+  /* Values of one storage replace each other in the same bytes, so each maker of another value
+   * there is a write. Those of steps before n have gone by. */
   for (int w = m->first[m->plan->place[v].storage]; w >= 0; w = m->next[w]) {
     int maker = m->graph->value[w].node;
     if (w != v && maker >= 0 && !m->idle[maker] && m->step[maker] >= m->step[n])
@@ -138,9 +145,12 @@ static int next_write(const evict_machine *m, neap_value_id v, int n) {
 static bool is_recomputable(const evict_machine *m, const neap_node *node, const evict_cell *c,
                             bool first) {
   if ((node->effects & ~HARMLESS) != 0 || node->n_sub > 0) return false;
+
   /* The first writer begins the cell, so what it reads lies elsewhere; each later one goes on from
    * what the one before it has left there. */
   if (evict_reads(m, node, c) == first) return false;
+
+  /* Everything it writes has to be the pool's, and end up as it was. */
   for (int k = 0; k < node->n_out; k++) {
     neap_value_id v = node->out[k];
     if (v < 0) continue;
@@ -179,6 +189,8 @@ static int find_horizon(const evict_machine *m, const evict_cell *c) {
 
 /* In the order of first writing, so that what a cell is made from is known before it. */
 static void find_horizons(evict_machine *m) {
+  /* A cell is looked at with its first writer. What that reads was written at earlier steps, so its
+   * horizon is known. */
   for (int step = 0; step < m->plan->n_node; step++) {
     int n = m->plan->order[step];
     const neap_node *node = &m->graph->node[n];
@@ -187,6 +199,8 @@ static void find_horizons(evict_machine *m) {
       evict_cell *c = evict_cell_of(m, node->out[k]);
       if (c == NULL || m->writer[c->writer_at] != n) continue;
       c->horizon = find_horizon(m, c);
+
+      /* To be evicted a cell must be there to be had for as long as anybody needs it. */
       c->evictable = c->horizon >= c->to;
       for (int j = 0; j < c->n_writer; j++) c->work += m->work[m->writer[c->writer_at + j]];
     }
@@ -195,6 +209,8 @@ static void find_horizons(evict_machine *m) {
 
 neap_status evict_init(evict_machine *m, const neap_plan *plan, const neap_graph *graph,
                        neap_error *error) {
+  /* Room by the number of values, nodes and operands: a cell is needed, or written, at most once
+   * for each operand. */
   *m = (evict_machine){.plan = plan, .graph = graph};
   size_t n_value = (size_t)plan->n_value + 1, n_node = (size_t)plan->n_node + 1;
   size_t n_operand = 1;
@@ -212,6 +228,7 @@ neap_status evict_init(evict_machine *m, const neap_plan *plan, const neap_graph
   if (m->cell == NULL || m->live == NULL || m->first == NULL || m->next == NULL ||
       m->step == NULL || m->work == NULL || m->idle == NULL || m->writer == NULL || m->need == NULL)
     return evict_refused(error, n_operand * sizeof *m->need);
+
   /* A cell has the bytes of its largest member. */
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
@@ -219,6 +236,7 @@ neap_status evict_init(evict_machine *m, const neap_plan *plan, const neap_graph
     evict_cell *c = &m->cell[place->storage];
     c->bytes = NEAP_MAX(c->bytes, neap_align(place->bytes));
   }
+
   /* Members of each storage as a chain, in the order of values: from the last one on, each is put
    * before those behind it. */
   for (int v = 0; v < plan->n_value; v++) m->first[v] = -1;
@@ -231,8 +249,12 @@ neap_status evict_init(evict_machine *m, const neap_plan *plan, const neap_graph
     m->idle[n] = is_idle(m, &graph->node[n]);
     m->work[n] = neap_plan_work(graph, &graph->node[n]);
   }
+
+  /* Who needs what and until when it can be had. Both follow from the order, and hold under every
+   * limit. */
   list_operands(m);
   find_horizons(m);
+
   /* No eviction helps an op that needs more than the limit by itself. */
   for (int n = 0; n < plan->n_node; n++) {
     size_t own = own_bytes(m, n);

@@ -33,6 +33,8 @@ static int add_stay(evict_machine *m, int slot, size_t bytes) {
     m->no_memory = true;
     return -1;
   }
+
+  /* It ends with its first turn, until somebody gives it back later. */
   m->stay[m->n_stay] =
     (neap_block){.bytes = bytes, .align = NEAP_ALIGN, .first = m->n_turn, .last = m->n_turn};
   m->slot[m->n_stay] = slot;
@@ -56,6 +58,7 @@ static void give(evict_machine *m, evict_cell *c) {
   m->stay[c->stay].last = m->n_turn - 1;
   c->live = false;
   m->used -= c->bytes;
+
   /* The last of the live ones fills the gap: their order means nothing. */
   int last = m->live[--m->n_live];
   m->live[c->place] = last;
@@ -124,12 +127,16 @@ static double price_of(evict_machine *m, evict_cell *c) {
   c->mark = ++m->n_mark;
   double work = c->work + work_before(m, c, &left) + work_after(m, c, &left);
   m->n_look += MOST_NEIGHBOURS - left + c->n_need + c->n_writer + 1;
+
+  /* Large cells that nobody reads for long are cheap: their bytes are free for a long time. */
   double time = m->ahead ? distance(m, c) : m->n_turn - c->used_at + 1;
   return work / ((double)c->bytes * time);
 }
 
 /* False: all that is left is needed now, or stays. */
 static bool evict_one(evict_machine *m) {
+  /* Of all that may go the cheapest. An eviction changes the prices of its neighbours, so
+   * none is kept for the next. */
   evict_cell *best = NULL;
   double least = INFINITY;
   for (int k = 0; k < m->n_live; k++) {
@@ -145,6 +152,8 @@ static bool evict_one(evict_machine *m) {
   NEAP_ASSERT(best->to <= best->horizon,
               "a cell that is needed at step %d can be had until then, not until %d only", best->to,
               best->horizon);
+
+  /* Its stay ends with the last turn that was written: the one under way does not need it. */
   give(m, best);
   m->n_evicted++;
   m->evicted_bytes += (int64_t)best->bytes;
@@ -176,15 +185,20 @@ static bool make_room(evict_machine *m, size_t bytes) {
 static bool run_turn(evict_machine *m, int n, bool recomputed) {
   const neap_node *node = &m->graph->node[n];
   const bool idle = m->idle[n];
+
   /* What it needs beside its inputs. */
   size_t scratch = neap_align(m->plan->scratch_bytes[n]), more = scratch;
   for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
     const evict_cell *c = idle ? NULL : evict_operand_cell(m, node, k);
     if (c != NULL && !c->live) more += c->bytes;
   }
+
+  /* Inputs are pinned by the caller, outputs that are there already for the moment here: else room
+   * for one operand might be made of another. */
   pin_live_outputs(m, node, 1);
   bool ok = make_room(m, more);
   pin_live_outputs(m, node, -1);
+
   /* A run that repeats itself over and over is no better than one that does not fit. */
   int limit = LEAST_TURNS + MOST_TURNS_A_STEP * m->plan->n_node;
   if (!ok || m->n_turn >= limit || m->n_look > MOST_LOOKS) {
@@ -196,6 +210,7 @@ static bool run_turn(evict_machine *m, int n, bool recomputed) {
     m->no_memory = true;
     return false;
   }
+
   /* Scratch stays for this turn alone, and is not among what later turns find used. */
   if (scratch > 0 && add_stay(m, m->plan->n_value, scratch) < 0) return false;
   for (int k = 0; k < node->n_in + node->n_out; k++) {
@@ -230,6 +245,7 @@ static bool hold_inputs(evict_machine *m, int n, const evict_cell *own) {
 
 /* Takes the pins of hold_inputs back. What is spent goes at once. */
 static void let_inputs_go(evict_machine *m, int n, const evict_cell *own) {
+  /* An idle node has pinned nothing. */
   const neap_node *node = &m->graph->node[n];
   if (m->idle[n]) return;
   for (int i = 0; i < node->n_in; i++) {
@@ -247,6 +263,8 @@ static bool make_again(evict_machine *m, evict_cell *c) {
     m->stuck_node = m->plan->order[m->now];
     return false;
   }
+
+  /* All writers in their order, since each goes on from what the one before it has left. */
   for (int j = 0; j < c->n_done; j++) {
     int n = m->writer[c->writer_at + j];
     const neap_node *node = &m->graph->node[n];
@@ -274,10 +292,13 @@ static bool run_step(evict_machine *m, int step) {
     m->now = step + 1;
     return true;
   }
+
+  /* From now on its outputs can be made again by running it once more. */
   for (int k = node->n_in; k < node->n_in + node->n_out; k++) {
     evict_cell *c = evict_operand_cell(m, node, k);
     if (c != NULL) c->n_done++;
   }
+
   /* From here on this step's needs are over. */
   m->now = step + 1;
   let_inputs_go(m, n, NULL);
@@ -291,6 +312,7 @@ static bool run_step(evict_machine *m, int step) {
 bool evict_rehearse(evict_machine *m, size_t target, bool ahead) {
   m->target = target;
   m->ahead = ahead;
+
   /* The pool is empty, nothing has run, and nothing has been written down. */
   m->used = 0;
   m->n_live = 0;
@@ -303,6 +325,8 @@ bool evict_rehearse(evict_machine *m, size_t target, bool ahead) {
   m->n_look = 0;
   m->depth = 0;
   m->stuck_node = m->least_node;
+
+  /* What evict_cells.c has found of the cells holds under every limit and stays. */
   for (int v = 0; v < m->plan->n_value; v++) {
     evict_cell *c = &m->cell[v];
     c->n_done = 0;
@@ -312,6 +336,8 @@ bool evict_rehearse(evict_machine *m, size_t target, bool ahead) {
     c->used_at = 0;
     c->mark = 0;
   }
+
+  /* An op that needs more than the target by itself can't be helped. */
   if (m->least > target) return false;
   for (int step = 0; step < m->plan->n_node; step++)
     if (!run_step(m, step)) return false;

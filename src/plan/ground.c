@@ -34,6 +34,8 @@ static bool same_within(const neap_grounds *all, const bool *a, const bool *b, i
 /* Scratch of all nodes; of those whose bodies are as in `like`, from there. */
 static neap_status find_scratch(const neap_grounds *all, neap_ground *g, const neap_ground *like,
                                 neap_error *error) {
+  /* To find a node's scratch all of its subnets are planned, which is what a ground costs. Grounds
+   * that follow each other mostly differ in one body, so most of it can be taken over. */
   for (int n = 0; n < g->graph->n_node; n++) {
     if (like != NULL && same_within(all, g->body, like->body, n))
       g->scratch_bytes[n] = like->scratch_bytes[n];
@@ -94,6 +96,8 @@ void neap_ground_release(neap_ground *g) {
 }
 
 neap_status neap_grounds_init(neap_grounds *all, neap_graph *graph, neap_error *error) {
+  /* Set up by hand, because the graph may be the caller's, and because a ground needs the list of
+   * body nodes, which is read off the graph of this one. */
   neap_ground *g = all->first = neap_alloc_zeroed(sizeof *g);
   if (g == NULL) return neap_fail_memory(error, sizeof *g, "a choice of recomputation");
   g->n_ref = 1;

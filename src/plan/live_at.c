@@ -35,6 +35,7 @@ int neap_plan_live_at(const neap_plan *plan, const neap_graph *graph, int bank, 
     const neap_place *place = &plan->place[v];
     if (!lives_at(place, step)) continue;
     if (bank >= 0 && neap_graph_bank_of(graph, v) != bank) continue;
+
     /* All others are left as intervals of no bytes, which live nowhere. */
     if (!is_covered(plan, v, step))
       life[v] = (neap_interval){place->first, place->last, place->bytes};
@@ -62,6 +63,7 @@ static int content_of(const neap_plan *plan, int v) {
 int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int value) {
   const neap_place *place = &plan->place[value];
   int owner = -1, content = content_of(plan, value);
+
   /* Resident bytes have no other owner than a later version: the last one. */
   if (place->region != NEAP_REGION_ARENA) {
     for (int w = 0; w < plan->n_value; w++) {
@@ -71,6 +73,7 @@ int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int val
     }
     return owner;
   }
+
   /* Of the values made later in some of these bytes the last one. */
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
@@ -79,6 +82,7 @@ int neap_plan_overwriter(const neap_plan *plan, const neap_graph *graph, int val
     if (owner < 0 || other->first > plan->place[owner].first) owner = w;
   }
   if (owner >= 0) return owner;
+
   /* No value: only scratch may have been written there. */
   for (int step = NEAP_MAX(place->first, 0); step < plan->n_node; step++) {
     int n = plan->order[step];

@@ -36,6 +36,7 @@ static void live_storages(neap_schedule *s, const neap_graph *g) {
  * each node in its step. Returns how many; there is room for each value and node. */
 static int list_lives(const neap_schedule *s, const neap_work *work, int bank,
                       neap_interval *life) {
+  /* A storage counts once, at its root; one that is never written takes nothing. */
   const neap_graph *g = work->graph;
   int n = 0;
   for (int v = 0; v < g->n_value; v++) {
@@ -43,6 +44,8 @@ static int list_lives(const neap_schedule *s, const neap_work *work, int bank,
       continue;
     if (bank < 0 || g->value[v].bank == bank) life[n++] = s->life[v];
   }
+
+  /* Scratch begins and ends with its node's step. */
   for (int i = 0; i < g->n_node; i++) {
     int node = s->order[i];
     if (bank < 0 || g->node[node].bank == bank)
@@ -85,6 +88,7 @@ neap_status neap_schedule_bank_peak(const neap_schedule *s, const neap_work *wor
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error) {
   const neap_graph *g = work->graph;
   live_values(s, work);
+
   /* Values as storages of their own, which their members then make longer and larger. */
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region == NEAP_REGION_ARENA && s->first[v] < 0 && s->last[v] >= 0)

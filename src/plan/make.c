@@ -24,6 +24,8 @@ static void place_items(neap_plan *plan, const neap_graph *body, const neap_loop
 neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make,
                                 const void *context, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
+    /* The list ends with NULL, so that a plan that is freed half made has no plans behind those it
+     * got. */
     const neap_node *node = &graph->node[n];
     if (node->n_sub > 0) {
       plan->sub[n] =
@@ -110,17 +112,22 @@ static void work_fini(neap_work *work) {
  * order: there an order is only one of many that may run. So do `none` and `name`, whose bytes are
  * not those of the peak, and very large graphs. */
 neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_error *error) {
+  /* The order of definition is there in any case, and is the answer where no other one may be
+   * looked for. */
   NEAP_TRY(neap_schedule_init(best, work, NULL, error));
   bool packed =
     work->options.policy == NEAP_POLICY_OFFSET || work->options.policy == NEAP_POLICY_POOL;
   if (!packed || work->options.keep_order || work->reach != NULL) return NEAP_OK;
   if (work->graph->n_node > ORDER_MAX_NODE) return NEAP_OK;
+
+  /* A greedy search may end worse than it began, so the two peaks are compared. */
   int *order = NULL;
   int64_t n_search = 0;
   neap_schedule other = {0};
   neap_status status = neap_order_least_peak(work, &order, &n_search, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, work, order, error);
   neap_free(order);
+
   /* The other one is the caller's when it is better; after a failure it is empty. */
   if (status != NEAP_OK || other.peak_bytes < best->peak_bytes) {
     neap_schedule_fini(best);
@@ -134,6 +141,7 @@ neap_status neap_schedule_best(neap_schedule *best, const neap_work *work, neap_
 
 void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_schedule *s,
                            const size_t *offset) {
+  /* A value lies where its storage does: only roots have an offset. */
   size_t constant_bytes = 0;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -152,6 +160,7 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
     plan->place[v].offset = constant_bytes;
     constant_bytes += neap_align(value->bytes);
   }
+
   /* The schedule is freed; what the plan says of its steps is a copy. */
   neap_copy_bytes(plan->order, s->order, (size_t)graph->n_node * sizeof *plan->order);
   neap_copy_bytes(plan->live_bytes, s->live_bytes,
@@ -211,6 +220,7 @@ static neap_status foretell(neap_plan *plan, const neap_graph *graph,
   NEAP_TRY(neap_plan_foretell(plan, graph, error));
   bool over = options->budget_bytes > 0 && plan->arena_bytes > options->budget_bytes;
   if (!over || !options->evict) return NEAP_OK;
+
   /* Frames that grow keep no budget, whatever is evicted: neap_plan_check_budget refuses. */
   if (neap_graph_region_bytes(graph, NEAP_REGION_FRAME) > 0) return NEAP_OK;
   return neap_plan_evict(plan, graph, options, plan->arena_bytes, error);
@@ -219,6 +229,7 @@ static neap_status foretell(neap_plan *plan, const neap_graph *graph,
 /* Everything but subnets and budget. On failure the plan is half filled, and its owner frees it. */
 static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
                               const neap_plan_options *options, neap_error *error) {
+  /* Lists of readers, and paths in a dag, hold for every order, so they are made once. */
   neap_work work;
   neap_schedule schedule = {0};
   neap_layout_out out = {.scratch_offset = plan->scratch_offset, .bank = plan->bank};
@@ -227,6 +238,7 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
   out.offset = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *out.offset);
   if (out.offset == NULL)
     status = neap_fail_memory(error, (size_t)graph->n_value * sizeof *out.offset, "offsets");
+
   /* When each storage lives, then where. */
   if (status == NEAP_OK) status = neap_schedule_best(&schedule, &work, error);
   if (status == NEAP_OK) status = neap_policy_lay_out(&work, &schedule, &out, error);
@@ -235,10 +247,12 @@ static neap_status plan_graph(neap_plan *plan, const neap_graph *graph,
   plan->arena_bytes = out.arena_bytes;
   plan->packer = out.packer;
   plan->n_search += schedule.n_search + out.n_search;
+
   /* The schedule's peak is a bound; in a dag the packer may know a higher one. */
   plan->lower_bound_bytes = NEAP_MAX(plan->lower_bound_bytes, out.lower_bound_bytes);
   if (plan->policy == NEAP_POLICY_POOL) status = foretell(plan, graph, options, error);
   if (status != NEAP_OK) goto done;
+
   /* Reaching the bound is the proof; nothing else is. */
   plan->proved = plan->arena_bytes == plan->lower_bound_bytes;
   for (int r = 0; r < NEAP_N_REGION; r++)
@@ -254,6 +268,7 @@ done:
 /* What one can see without looking for who overlaps whom, which verify.c does for every plan. */
 static void check_plan(const neap_plan *plan, const neap_graph *graph,
                        const neap_plan_options *options) {
+  /* The figures agree with each other and with what was asked for. */
   NEAP_ASSERT(plan->lower_bound_bytes <= plan->arena_bytes,
               "the arena, %zu bytes, is no smaller than its bound, %zu", plan->arena_bytes,
               plan->lower_bound_bytes);
@@ -268,6 +283,8 @@ static void check_plan(const neap_plan *plan, const neap_graph *graph,
   NEAP_ASSERT(plan->arena_bytes <= plan->baseline_bytes,
               "reuse takes no bytes: %zu with, %zu without", plan->arena_bytes,
               plan->baseline_bytes);
+
+  /* Each value lies where its storage does, and inside. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_place *place = &plan->place[v], *storage = &plan->place[place->storage];
     NEAP_ASSERT(storage->storage == place->storage && storage->offset == place->offset,
@@ -285,6 +302,7 @@ static void check_plan(const neap_plan *plan, const neap_graph *graph,
  * set. */
 neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *options,
                            neap_plan **out, neap_error *error) {
+  /* What no policy can do together is refused before anything is planned. */
   int64_t start = neap_clock_ns();
   if (options->policy == NEAP_POLICY_POOL && options->executor == NEAP_EXECUTOR_DAG)
     return neap_fail(
@@ -299,10 +317,13 @@ neap_status neap_plan_make(const neap_graph *graph, const neap_plan_options *opt
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
   plan->policy = options->policy;
   plan->executor = options->executor;
+
   /* Subnets first: their arenas are scratch of their owners. */
   neap_status status = neap_plan_subs(plan, graph, options, error);
   if (status == NEAP_OK) status = plan_graph(plan, graph, options, error);
   if (status == NEAP_OK) neap_plan_set_baseline(plan, graph);
+
+  /* The budget last: a refusal names what is live at the peak of the plan that was found. */
   const neap_limit limit = {.bytes = options->budget_bytes};
   if (status == NEAP_OK) status = neap_plan_check_budget(plan, graph, &limit, error);
   if (status != NEAP_OK) {

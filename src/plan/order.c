@@ -28,6 +28,7 @@ static bool is_arena(const neap_graph *g, int v) {
 static void find_groups(scheduler *s) {
   const neap_graph *g = s->work->graph;
   for (int v = 0; v < g->n_value; v++) s->group[v] = v;
+
   /* Nodes come in the order of definition, so that a source's group is known before its views'. */
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
@@ -63,6 +64,7 @@ static int64_t growth(const scheduler *s, int n) {
   const neap_graph *g = s->work->graph;
   const neap_node *node = &g->node[n];
   int64_t bytes = 0;
+
   /* A view takes no bytes, and what nobody reads is gone after the step. */
   for (int o = 0; o < node->n_out; o++) {
     int v = node->out[o];
@@ -142,15 +144,19 @@ neap_status neap_order_least_peak(const neap_work *work, int **out, int64_t *n_s
     goto done;
   }
   find_groups(&s);
+
   /* What blocks each node, and where its own edges begin: their counts, added up. */
   for (int e = 0; e < g->n_edge; e++) {
     s.n_blocked[g->edge[e].to]++;
     s.edge_first[g->edge[e].from + 1]++;
   }
   for (int n = 0; n < g->n_node; n++) s.edge_first[n + 1] += s.edge_first[n];
+
   /* From the nodes that wait for nothing on. */
   for (int n = 0; n < g->n_node; n++)
     if (s.n_blocked[n] == 0) s.ready[s.n_ready++] = n;
+
+  /* A node at each step, greedily: no choice is ever taken back. */
   for (int step = 0; step < g->n_node; step++) {
     NEAP_ASSERT(s.n_ready > 0, "some node may run at step %d of %d", step, g->n_node);
     order[step] = take_best(&s);

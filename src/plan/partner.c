@@ -41,6 +41,7 @@ static void find_last_members(const neap_plan *plan, int *last_member) {
 static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, const neap_plan *plan,
                       const int *last_member) {
   int best = -1, m = *n;
+
   /* Takes [from, to) out of each range that it meets: what sticks out on the right becomes a new
    * range, what sticks out on the left stays in the old one. */
   for (int i = 0; i < m; i++) {
@@ -51,6 +52,7 @@ static int paint_over(paint *list, int *n, size_t from, size_t to, int owner, co
     if (p->to > to) list[(*n)++] = (paint){to, p->to, p->owner};
     p->to = NEAP_MAX(p->from, from);
   }
+
   /* Ranges of which nothing is left go, and the new one comes last. */
   int kept = 0;
   for (int i = 0; i < *n; i++)
@@ -78,6 +80,7 @@ neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, ne
     neap_arena_fini(&arena);
     return neap_fail_memory(error, m * sizeof *list, "the partners of a plan");
   }
+
   /* The storages of the arena, each with the bytes of its largest member. */
   int n = 0;
   find_last_members(plan, last_member);
@@ -88,6 +91,7 @@ neap_status neap_plan_find_partners(neap_plan *plan, const neap_graph *graph, ne
       lives[n++] = (life){place->first, v};
   }
   qsort(lives, (size_t)n, sizeof *lives, compare_lives);
+
   /* One after the other is painted over those that were there before. */
   int n_paint = 0;
   for (int i = 0; i < n; i++) {

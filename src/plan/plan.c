@@ -71,6 +71,8 @@ neap_plan *neap_plan_new(const neap_graph *graph) {
   plan->arena = arena;
   plan->n_node = graph->n_node;
   plan->n_value = graph->n_value;
+
+  /* The tables. What is refused stays NULL, and all are looked at together in the end. */
   plan->order = neap_arena_alloc(&plan->arena, n * sizeof *plan->order);
   plan->place = neap_arena_alloc(&plan->arena, m * sizeof *plan->place);
   plan->scratch_offset = neap_arena_alloc(&plan->arena, n * sizeof *plan->scratch_offset);
@@ -97,6 +99,7 @@ size_t neap_plan_total_bytes(const neap_plan *plan) {
 /* Plans of subnets are freed with their owner: `sub` has a NULL-terminated list by node. */
 void neap_plan_free(neap_plan *plan) {
   if (plan == NULL) return;
+
   /* Without `sub` the plan's own tables were refused, and it has no subnets. */
   int n_owner = plan->sub != NULL ? plan->n_node : 0;
   for (int i = 0; i < n_owner; i++) {

@@ -37,6 +37,7 @@ static neap_status collect(items *all, const neap_work *work, const neap_schedul
   all->item = neap_arena_alloc(&all->arena, room * sizeof *all->item);
   if (all->item == NULL)
     return neap_fail_memory(error, room * sizeof *all->item, "a plan's storages");
+
   /* A storage is one item, at its root. */
   for (int v = 0; v < g->n_value; v++) {
     if (s->root[v] != v || g->value[v].region != NEAP_REGION_ARENA) continue;
@@ -44,6 +45,7 @@ static neap_status collect(items *all, const neap_work *work, const neap_schedul
     if (s->life[v].first < 0 || s->life[v].bytes == 0) continue;
     all->item[all->n++] = (item){v, -1, s->life[v], g->value[v].node};
   }
+
   /* Scratch lives while its node runs. */
   for (int n = 0; n < g->n_node; n++) {
     if (work->scratch_bytes[n] == 0 || g->node[n].bank != all->bank) continue;
@@ -83,6 +85,7 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
                                   neap_error *error) {
   if (work->reach == NULL) return NEAP_OK;
   size_t n = (size_t)all->n;
+
   /* How long the list of all touches is, then room for it and for the matrix. */
   int n_touch = 0;
   for (int i = 0; i < all->n; i++) n_touch = add_touches(work, s, &all->item[i], n_touch, NULL);
@@ -96,6 +99,7 @@ static neap_status find_conflicts(items *all, const neap_work *work, const neap_
       all->conflict == NULL)
     return neap_fail_memory(error, n * (size_t)all->n_word * sizeof *all->conflict,
                             "the conflicts of a dag");
+
   /* Item by item: the part of the list that is its own, and the one node that begins it. */
   for (int i = 0; i < all->n; i++) {
     touch_at[i + 1] = add_touches(work, s, &all->item[i], touch_at[i], touch);
@@ -119,6 +123,7 @@ static bool conflicts(const items *all, int a, int b) {
  * one order conflicts in all. */
 static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_layout_out *out,
                         neap_error *error) {
+  /* A block for each item, in the items' order, so that offsets come back by the same numbers. */
   neap_block *block = neap_arena_alloc(&all->arena, ((size_t)all->n + 1) * sizeof *block);
   if (block == NULL) return neap_fail_memory(error, (size_t)all->n * sizeof *block, "packing");
   for (int i = 0; i < all->n; i++)
@@ -134,6 +139,7 @@ static neap_status pack(items *all, const neap_work *work, size_t *offset, neap_
   NEAP_TRY(neap_pack(all->n, block, &options, &result, error));
   for (int i = 0; i < all->n; i++) offset[i] = block[i].offset;
   out->arena_bytes = result.total_bytes;
+
   /* In a dag a clique of conflicts may be heavier than the peak of any one order. */
   out->lower_bound_bytes = NEAP_MAX(all->peak_bytes, result.lower_bound_bytes);
   out->packer = result.packer;
@@ -180,6 +186,7 @@ static bool put_in_slot(const items *all, slots *t, int i, const char *key) {
     t->first_item[slot] = -1;
     t->next_slot[slot] = head;
   }
+
   /* Which item of a slot comes first means nothing. */
   t->next_item[i] = t->first_item[slot];
   t->first_item[slot] = i;
@@ -201,6 +208,7 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   }
   t.bytes = neap_arena_alloc(&all->arena, n * sizeof *t.bytes);
   if (t.bytes == NULL) return neap_fail_memory(error, n * sizeof *t.bytes, "slots");
+
   /* Each item to its slot. The map of keys is of use until then. */
   bool ok = true;
   for (int i = 0; i < all->n; i++) {
@@ -209,6 +217,7 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
   }
   neap_map_fini(&t.by_key);
   if (!ok) return neap_fail_memory(error, n * sizeof(int), "slots");
+
   /* Now that each slot is as large as its largest item, they are laid out. */
   size_t at = 0;
   for (int slot = 0; slot < t.n; slot++) {
@@ -227,6 +236,7 @@ static neap_status lay_out_slots(items *all, const neap_work *work, size_t *offs
 static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, int bank,
                                 size_t begin, neap_layout_out *out, neap_error *error) {
   items all = {.bank = bank};
+
   /* The items, what is known of them, and room for where each will lie. */
   neap_status status = collect(&all, work, s, error);
   if (status == NEAP_OK) status = neap_schedule_bank_peak(s, work, bank, &all.peak_bytes, error);
@@ -237,12 +247,14 @@ static neap_status lay_out_bank(const neap_work *work, const neap_schedule *s, i
     status = neap_fail_memory(error, (size_t)all.n * sizeof *offset, "offsets");
     goto done;
   }
+
   /* Where each lies, by the policy. */
   if (work->options.policy == NEAP_POLICY_OFFSET)
     status = pack(&all, work, offset, out, error);
   else
     status = lay_out_slots(&all, work, offset, out, error);
   if (status != NEAP_OK) goto done;
+
   /* In the words of the plan: by root value, and by node. */
   for (int i = 0; i < all.n; i++) {
     const item *it = &all.item[i];
@@ -259,6 +271,7 @@ done:
 /* Bank after bank; figures are their sums, the packer that of the largest. */
 static neap_status lay_out_banks(const neap_work *work, const neap_schedule *s,
                                  neap_layout_out *out, neap_error *error) {
+  /* `sum.arena_bytes` is where the next bank begins. */
   neap_layout_out sum = *out;
   size_t most = 0;
   for (int b = 0; b < work->graph->n_bank; b++) {

@@ -9,10 +9,12 @@
 
 neap_status neap_reach_new(const neap_graph *graph, uint64_t **out, int *n_word,
                            neap_error *error) {
+  /* One row of bits for each node, in one block. */
   size_t words = ((size_t)graph->n_node + 63) / 64;
   size_t bytes = words * (size_t)graph->n_node * sizeof(uint64_t);
   uint64_t *reach = neap_alloc_zeroed(bytes);
   if (reach == NULL) return neap_fail_memory(error, bytes, "reachability of a dag");
+
   /* Edges are sorted by `from`, and lead to later nodes: met from the last one on, each leads to a
    * row that is finished. */
   for (int e = graph->n_edge - 1; e >= 0; e--) {

@@ -98,7 +98,9 @@ static neap_status trial_init(chooser *c, trial *t, neap_error *error) {
   int n = list_of(c);
   c->n_step += (int64_t)TRIAL_STEPS * (c->graph->n_node + n);
   NEAP_TRY(find_ground(c, &t->ground, error));
-  /* A sketch has the nodes, values and edges that a schedule asks for, and nothing else. */
+
+  /* In definition order a schedule asks for nodes and values alone, so a sketch of the graph will
+   * do, which has no edges and is much cheaper than the graph itself. */
   neap_status status = neap_graph_sketch(t->ground->graph, n, c->list, &t->graph, error);
   if (status == NEAP_OK && !spread_scratch(t))
     status = neap_fail_memory(error, (size_t)n, "a trial of recomputation");
@@ -145,6 +147,7 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
   const neap_graph *g = c->now.graph;
   int n = 0;
   *divided = false;
+
   /* The base nodes whose recomputations have made something that is live at the peak. They are
    * listed first, because the first set that does better takes the place of this trial. */
   for (int at = 0; at < g->n_node; at++) {
@@ -153,6 +156,8 @@ static neap_status divide_run(chooser *c, bool *divided, neap_error *error) {
     const neap_node *recomputed_node = &g->node[node->recomputes - 1];
     c->stack[n++] = c->graph->value[recomputed_node->out[0]].node;
   }
+
+  /* Each of them kept again, by itself. One that does not lower the peak is put back. */
   for (int i = 0; i < n; i++) {
     if (is_over(c)) break;
     c->recomputed[c->stack[i]] = false;
@@ -182,6 +187,7 @@ static neap_status change_body(chooser *c, bool *changed, neap_error *error) {
 static neap_status add_candidate(chooser *c, int first, neap_error *error) {
   size_t n = (size_t)c->graph->n_node, n_body = (size_t)c->grounds.n_body;
   candidate next = {.peak_bytes = c->now.schedule.peak_bytes, .free_order = c->free_order};
+
   /* Moves add work: without a lower peak the candidate before this one is better. */
   if (c->n_candidate > first && next.peak_bytes >= c->candidate[c->n_candidate - 1].peak_bytes)
     return NEAP_OK;
@@ -190,6 +196,8 @@ static neap_status add_candidate(chooser *c, int first, neap_error *error) {
   if (next.recomputed == NULL || next.body == NULL ||
       !neap_list_grow(&c->candidate, &c->cap_candidate, c->n_candidate + 1, sizeof next))
     return neap_fail_memory(error, n, "a choice of recomputation");
+
+  /* Its work: of what runs again in bodies, and of the nodes of the graph itself. */
   next.work = c->now.ground->work;
   for (size_t m = 0; m < n; m++)
     if (c->recomputed[m]) next.work += c->cost[m];
@@ -204,6 +212,8 @@ static void end_blocks(chooser *c) {
 
 /* From nothing recomputed, or all of the bodies, down as far as moves lead. */
 static neap_status descend(chooser *c, double weight, bool from_all, neap_error *error) {
+  /* A descent knows nothing of those before it: nothing is recomputed, and no move is blocked.
+   * Moves are priced against the peak there. */
   int first = c->n_candidate;
   memset(c->recomputed, 0, (size_t)c->graph->n_node);
   memset(c->body, 0, (size_t)c->grounds.n_body);
@@ -211,6 +221,8 @@ static neap_status descend(chooser *c, double weight, bool from_all, neap_error 
   trial_fini(&c->now);
   NEAP_TRY(trial_init(c, &c->now, error));
   c->base_peak = NEAP_MAX(c->now.schedule.peak_bytes, 1);
+
+  /* From the other end: all of the bodies recomputed, which is a candidate by itself. */
   if (from_all) {
     for (int i = 0; i < c->grounds.n_body; i++) c->body[i] = true;
     trial_fini(&c->now);
@@ -268,12 +280,16 @@ static neap_status take_out(chooser *c, bool *recomputed, size_t peak, neap_erro
 /* Takes out what the candidate's own peak can do without: of bodies from the last on, of the
  * graph's nodes from the dearest on. */
 static neap_status prune(chooser *c, const candidate *chosen, neap_error *error) {
+  /* The marks of blocked moves are free to use: no descent is under way. */
   bool *tried = c->blocked;
   end_blocks(c);
   neap_copy_bytes(c->recomputed, chosen->recomputed,
                   (size_t)c->graph->n_node * sizeof *c->recomputed);
   neap_copy_bytes(c->body, chosen->body, (size_t)c->grounds.n_body * sizeof *c->body);
   c->free_order = chosen->free_order;
+
+  /* Every node is tried once. With the dearest first, what can be saved is saved where it is worth
+   * most. */
   for (int i = c->grounds.n_body - 1; i >= 0; i--)
     if (c->body[i] && !is_over(c)) NEAP_TRY(take_out(c, &c->body[i], chosen->peak_bytes, error));
   while (!is_over(c)) {
@@ -343,6 +359,8 @@ static bool take_arrays(chooser *c) {
     *lists[i] = neap_arena_alloc(&c->arena, n * sizeof(int));
     if (*lists[i] == NULL) return false;
   }
+
+  /* Of body nodes likewise; each has two kinds of move, with makers and without. */
   size_t n_body = (size_t)c->grounds.n_body + 1;
   c->body = neap_arena_alloc(&c->arena, n_body);
   c->body_blocked = neap_arena_alloc(&c->arena, 2 * n_body);
@@ -370,6 +388,7 @@ static void keep_best(chooser *c) {
   for (int i = 0; i < c->n_candidate; i++) c->candidate[i].index = i;
   if (c->n_candidate > 0)
     qsort(c->candidate, (size_t)c->n_candidate, sizeof *c->candidate, compare_candidates);
+
   /* Those before it take less work: one that has no lower peak than the last of them is beaten. */
   int n = 0;
   for (int i = 0; i < c->n_candidate; i++)
@@ -396,6 +415,7 @@ static neap_status find_candidates(chooser *c, neap_error *error) {
   NEAP_ASSERT(c->options.budget_bytes == 0,
               "candidates do not depend on a budget; this search has one of %zu bytes",
               c->options.budget_bytes);
+
   /* Each descent has its share of the steps, and what those before it have left. */
   const int64_t all = c->most_steps;
   const bool has_bodies = c->grounds.n_body > 0;

@@ -15,6 +15,7 @@ static bool is_held(chooser *c, neap_value_id v, bool *idle) {
   const neap_uses *uses = &c->now.work.uses;
   const neap_schedule *s = &c->now.schedule;
   c->n_step += 1 + uses->first[v + 1] - uses->first[v];
+
   /* The last step of the forward that touches v, and the first one behind the forward; -1: none. */
   int forward = s->first[v], backward = -1;
   for (int k = uses->first[v]; k < uses->first[v + 1]; k++) {
@@ -24,6 +25,7 @@ static bool is_held(chooser *c, neap_value_id v, bool *idle) {
     else if (backward < 0 || step < backward)
       backward = step;
   }
+
   /* Nobody touches v between the two: at a peak there its bytes only wait. */
   *idle = backward >= 0 && forward < s->peak_step && s->peak_step < backward;
   return backward >= 0;
@@ -36,6 +38,7 @@ static bool is_free(const chooser *c, int m) { return c->can[m] && !c->recompute
  * *held_bytes: of values that must be held because their maker can't be recomputed. Returns the
  * work. */
 static double make_move(chooser *c, int m, size_t *held_bytes) {
+  /* A walk upward from m over values that would be gone when the backward pass comes. */
   double cost = 0;
   int n_stack = 0;
   c->n_move = 0;
@@ -139,6 +142,7 @@ static void meet_neighbours(chooser *c, walk *w, const neap_node *node) {
     int maker = c->graph->value[node->in[i]].node;
     if (maker >= 0 && c->recomputed[maker]) meet(c, w, maker);
   }
+
   /* Readers are those of the trial, where values of the base have the same ids. */
   const neap_uses *uses = &c->now.work.uses;
   for (int k = 0; k < node->n_out; k++) {
@@ -156,6 +160,7 @@ static size_t run_bytes(chooser *c) {
   size_t bytes = 0;
   walk w = {0};
   for (int i = 0; i < c->n_move; i++) meet(c, &w, c->move[i]);
+
   /* From the nodes of the move on to all that are recomputed beside them. */
   while (w.n_stack > 0) {
     const neap_node *node = &c->graph->node[c->stack[--w.n_stack]];
@@ -163,6 +168,7 @@ static size_t run_bytes(chooser *c) {
     for (int k = 0; k < node->n_out; k++) bytes += neap_align(c->graph->value[node->out[k]].bytes);
     meet_neighbours(c, &w, node);
   }
+
   /* The next walk finds no node visited. */
   for (int i = 0; i < w.n_met; i++) c->visited[c->list[i]] = false;
   return bytes;
@@ -216,6 +222,7 @@ static double body_bytes(const chooser *c, int k) {
 /* Fills c->body_move with body node i and, if `deep`, the makers of what it reads that is not kept
  * yet, on from there; else that is kept from now on. Returns the bytes that the frames lose. */
 static double make_body_move(chooser *c, int i, bool deep) {
+  /* The list grows while it is walked: each node that joins is asked in turn what it reads. */
   double freed = 0;
   c->n_body_move = 0;
   c->body_move[c->n_body_move++] = i;
@@ -224,6 +231,8 @@ static double make_body_move(chooser *c, int i, bool deep) {
     if (is_kept(c, reader)) freed += body_bytes(c, reader);
     c->n_step += c->grounds.n_body;
     for (int k = 0; k < c->grounds.n_body; k++) {
+      /* A node of the move is made again already, and so is one of the present set; what is kept is
+       * there. All else that the reader reads would be missing. */
       bool in_move = false;
       for (int m = 0; m < c->n_body_move; m++)
         if (c->body_move[m] == k) in_move = true;
@@ -240,12 +249,20 @@ static double make_body_move(chooser *c, int i, bool deep) {
 /* The cheapest move of body nodes that frees something at the peak into c->best_body, if it is
  * cheaper than `least`, the price of the best move so far. */
 static void find_body(chooser *c, double weight, double least) {
+  /* Each body node is asked twice: at even places with the makers of what it reads, at odd ones
+   * alone. */
   c->n_best_body = 0;
   for (int at = 0; at < 2 * c->grounds.n_body; at++) {
     int i = at / 2;
     if (c->body[i] || c->body_blocked[at] || !is_hot(c, i)) continue;
+
+    /* Only what is live at the peak is worth a move, and only a move that frees more than it
+     * keeps. */
     double freed = make_body_move(c, i, at % 2 == 0), cost = 0, run = 0;
     if (freed <= 0) continue;
+
+    /* The run is all that is made again in the same body, alive at once when the backward reads it.
+     * Work counts for each iteration. */
     for (int k = 0; k < c->grounds.n_body; k++) {
       const neap_body_node *body = &c->grounds.body[k];
       if (c->body[k] && body->graph == c->grounds.body[i].graph) run += (double)body->bytes;
@@ -255,6 +272,9 @@ static void find_body(chooser *c, double weight, double least) {
       run += (double)body->bytes;
       cost += body->times * neap_plan_work(body->graph, &body->graph->node[body->node]);
     }
+
+    /* Priced like a move of the graph's nodes, so that the two can be compared; the cheapest of all
+     * stays. */
     double price = cost * (1 + weight * run / (double)c->base_peak) / freed;
     if ((c->n_best > 0 || c->n_best_body > 0) && price >= least) continue;
     least = price;
@@ -270,6 +290,8 @@ bool recompute_find_move(chooser *c, double weight) {
   double least = 0;
   c->n_best = 0;
   for (int m = 0; m < c->graph->n_node; m++) {
+    /* Under a free order only bodies recompute. A node whose outputs do not wait at the peak frees
+     * nothing there. */
     if (c->free_order || !is_free(c, m) || c->blocked[m] || !has_waiting_output(c, m)) continue;
     size_t held_bytes;
     double cost = make_move(c, m, &held_bytes);

@@ -71,6 +71,7 @@ static void find_lives(const neap_plan *plan, life *lives) {
 
 /* STACK: the last step of the outermost block at one end; beyond all steps when there is none. */
 static int end_of_outermost(const rehearsal *r, bool high) {
+  /* The outermost block of an end is the one next to the free bytes between the two ends. */
   const life *outer = NULL;
   for (int k = 0; k < r->n_taken; k++) {
     const life *l = r->taken[k];
@@ -134,6 +135,7 @@ static void find_now(rehearsal *r, const neap_node *node) {
  * scratch, which goes back at once, since the script gives it first too. False: the pool
  * refuses. */
 static bool take_step(rehearsal *r, int n) {
+  /* Storages that live longest are taken first, and so come to lie nearest to their end. */
   for (int k = 0; k < r->n_now; k++) {
     life *l = r->now[k];
     if (l->block != NULL) continue;
@@ -144,6 +146,7 @@ static bool take_step(rehearsal *r, int n) {
     r->taken[r->n_taken++] = l;
     if (r->offset != NULL) r->offset[l - r->life] = neap_pool_offset(l->block);
   }
+
   /* Scratch lives shortest, so with two ends it goes to the high one. */
   if (r->plan->scratch_bytes[n] == 0) return true;
   neap_pool_block *scratch =
@@ -171,6 +174,7 @@ static void give_step(rehearsal *r, int step) {
 /* One walk with the present strategy, from an empty pool; *reach gets the bytes, at both ends
  * together. The pool is gone after it, so no life keeps a block. */
 static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
+  /* The pool has no bytes, only the book of what is taken: a walk costs no memory but that. */
   NEAP_TRY(neap_pool_new_dry(&r->pool, error));
   r->n_taken = 0;
   bool ok = true;
@@ -181,6 +185,8 @@ static neap_status walk(rehearsal *r, size_t *reach, neap_error *error) {
     if (!ok) break;
     give_step(r, step);
   }
+
+  /* The bytes of both ends: the free ones between them are left out when offsets are counted. */
   *reach = neap_pool_read(r->pool).reach_bytes;
   for (int v = 0; v < r->plan->n_value; v++) r->life[v].block = NULL;
   neap_pool_free(r->pool);
@@ -225,6 +231,7 @@ static neap_status try_strategy(rehearsal *r, strategy st, strategy *best, size_
  * worth its walk. */
 static neap_status choose_strategy(rehearsal *r, const neap_plan *plan, strategy *best,
                                    neap_error *error) {
+  /* Those without a threshold first: among equals the simplest stays. */
   size_t least = SIZE_MAX;
   NEAP_TRY(try_strategy(r, (strategy){FIT, 0}, best, &least, error));
   NEAP_TRY(try_strategy(r, (strategy){STACK, 0}, best, &least, error));
@@ -242,6 +249,7 @@ static neap_status fill(rehearsal *r, neap_plan *plan, strategy best, neap_error
   r->scratch_offset = plan->scratch_offset;
   NEAP_TRY(walk(r, &reach, error));
   plan->arena_bytes = reach;
+
   /* The reach is known now, and with it where the high end is. */
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = from_begin(r->offset[v], reach);
   for (int n = 0; n < plan->n_node; n++)
@@ -259,6 +267,7 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
   size_t room = (size_t)plan->n_value + (size_t)plan->n_node + 1;
   neap_block *block = neap_arena_alloc(&r->arena, room * sizeof *block);
   if (block == NULL) return refused(error, room * sizeof *block);
+
   /* Those that take nothing from the pool are left as blocks of no bytes. */
   for (int v = 0; v < plan->n_value; v++) {
     const life *l = &r->life[v];
@@ -270,6 +279,8 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
     block[plan->n_value + n] =
       (neap_block){neap_align(plan->scratch_bytes[n]), NEAP_ALIGN, step, step, 0};
   }
+
+  /* Slack is good enough: what a tighter packing would save is not worth the wait for it. */
   neap_pack_options options = {
     .stop_at_bytes = plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART,
     .most_steps = MOST_PACK_STEPS};
@@ -277,6 +288,7 @@ static neap_status pack(rehearsal *r, neap_plan *plan, neap_error *error) {
   NEAP_TRY(neap_pack((int)room - 1, block, &options, &result, error));
   plan->n_search += result.n_step;
   if (result.total_bytes >= plan->arena_bytes) return NEAP_OK;
+
   /* Better than every strategy: the plan takes these offsets instead. */
   for (int v = 0; v < plan->n_value; v++) r->offset[v] = block[v].offset;
   for (int n = 0; n < plan->n_node; n++) plan->scratch_offset[n] = block[plan->n_value + n].offset;
@@ -304,10 +316,14 @@ neap_status neap_plan_foretell(neap_plan *plan, const neap_graph *graph, neap_er
   size_t bytes = ((size_t)plan->n_value + 1) * sizeof *r.offset;
   if (status == NEAP_OK) status = choose_strategy(&r, plan, &best, error);
   if (status != NEAP_OK) goto done;
+
   /* Offsets are of interest from here on: the walks before have compared how far they reach. */
   r.offset = neap_arena_alloc(&r.arena, bytes);
   status = r.offset != NULL ? fill(&r, plan, best, error) : refused(error, bytes);
   if (status != NEAP_OK) goto done;
+
+  /* The packers take longer than a few walks, so they are asked only where much is left to be
+   * gained. */
   bool loose = plan->arena_bytes > plan->lower_bound_bytes + plan->lower_bound_bytes / SLACK_PART;
   if (loose) status = pack(&r, plan, error);
   if (status == NEAP_OK) place_storages(&r, plan);
@@ -357,8 +373,10 @@ static void write_script(rehearsal *r, neap_script *s) {
 /* Takes a slot of the script for the instruction of node n, exactly where the script says. */
 static neap_status play_take(const rehearsal *r, const neap_take *take, int n, int step,
                              neap_pool *pool, neap_pool_block **block, neap_error *error) {
+  /* Slots past the values are scratch, whose bytes are those of the instruction that takes it. */
   int slot = take->slot;
   size_t bytes = slot < r->plan->n_value ? r->life[slot].bytes : r->plan->scratch_bytes[n];
+
   /* A slot that is taken already has a block that would be lost. */
   bool twice = block[slot] != NULL;
   if (!twice) block[slot] = neap_pool_take_exact(pool, take->offset, bytes);
@@ -378,11 +396,14 @@ static neap_status play(const rehearsal *r, const neap_script *s, neap_error *er
   if (block == NULL) return refused(error, room);
   neap_status status = neap_pool_new_dry(&pool, error);
   if (status != NEAP_OK) goto no_pool;
+
   /* Reserved like the run's own, so that a take that fails has not found its place free. */
   if (!neap_pool_reserve(pool, r->plan->arena_bytes, s->n_block)) {
     status = refused(error, r->plan->arena_bytes);
     goto done;
   }
+
+  /* As the runner does: the takes of a turn, then its gives. */
   int n_taken = 0, n_given = 0;
   for (int t = 0; t < s->n_turn; t++) {
     const neap_turn *turn = &s->turn[t];
@@ -405,6 +426,8 @@ no_pool:
 
 neap_status neap_plan_rehearse(const neap_plan *plan, const neap_graph *graph, neap_arena *arena,
                                neap_script *out, neap_error *error) {
+  /* A plan that evicts brings its script; every other one is rehearsed from its places. Either way
+   * the script is played once, because a plan may come from a file. */
   rehearsal r;
   neap_status status = begin(&r, plan, graph, error);
   if (plan->script.n_turn > 0) {

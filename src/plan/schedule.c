@@ -16,6 +16,7 @@
 
 /* All arrays of a schedule in one place, so that the memory is refused at once or not at all. */
 static bool take_arrays(neap_schedule *s, const neap_graph *g) {
+  /* Lists of numbers first, then what has types of its own. */
   size_t n = (size_t)g->n_node, m = (size_t)g->n_value;
   int **by_value[] = {&s->root, &s->next, &s->partner, &s->first, &s->last};
   int **by_node[] = {&s->order, &s->step};
@@ -68,6 +69,7 @@ static void check_order(const neap_schedule *s, const neap_graph *g) {
  * defined first. */
 static void check_rings(const neap_schedule *s, const neap_graph *g) {
   int n_root = 0, n_member = 0;
+
   /* Each value alone: its root is a root, and so is that of the next one. */
   for (int v = 0; v < g->n_value; v++) {
     int root = s->root[v];
@@ -81,6 +83,7 @@ static void check_rings(const neap_schedule *s, const neap_graph *g) {
                 s->first[root], s->first[v]);
     if (root == v) n_root++;
   }
+
   /* From each root once around: the rings meet every value, and none twice. */
   for (int v = 0; v < g->n_value; v++) {
     if (s->root[v] != v) continue;
@@ -100,9 +103,12 @@ static void check_rings(const neap_schedule *s, const neap_graph *g) {
 static void check_in_place(const neap_schedule *s, const neap_graph *g) {
   int *most = malloc(((size_t)g->n_value + 1) * sizeof *most);
   if (most == NULL) return;
+
+  /* Values that exist before the graph runs are members from the start. */
   for (int v = 0; v < g->n_value; v++) most[v] = -1;
   for (int v = 0; v < g->n_value; v++)
     if (g->value[v].node < 0) most[s->root[v]] = NEAP_MAX(most[s->root[v]], s->last[v]);
+
   /* Step by step: first what is claimed of the new member, then its own readers. */
   for (int i = 0; i < g->n_node; i++) {
     const neap_node *node = &g->node[s->order[i]];
@@ -127,6 +133,8 @@ static void check_in_place_by_edges(const neap_schedule *s, const neap_work *wor
   for (int v = 0; v < g->n_value; v++) {
     if (s->reason[v] != NEAP_REASON_IN_PLACE) continue;
     int writer = g->value[v].node;
+
+    /* The other members of the storage that were there before v. */
     for (int w = s->next[v]; w != v; w = s->next[w]) {
       if (s->first[w] >= s->first[v]) continue;
       for (int k = work->uses.first[w]; k < work->uses.first[w + 1]; k++) {
@@ -152,11 +160,14 @@ static void check_lives(const neap_schedule *s, const neap_work *work) {
     NEAP_ASSERT(life->bytes >= g->value[v].bytes,
                 "the storage of value %d has room for its %zu bytes: %zu", v, g->value[v].bytes,
                 life->bytes);
+
     /* Each storage once, at its root. */
     bool is_live = s->root[v] == v && g->value[v].region == NEAP_REGION_ARENA && life->first >= 0 &&
                    life->first <= s->peak_step && s->peak_step <= life->last;
     if (is_live) peak += life->bytes;
   }
+
+  /* The scratch of the op at the peak lives there too. */
   if (g->n_node > 0) peak += neap_align(work->scratch_bytes[s->order[s->peak_step]]);
   NEAP_ASSERT(g->n_node == 0 || s->peak_bytes == 0 || peak == s->peak_bytes,
               "%zu bytes are live at step %d, the peak: it says %zu", peak, s->peak_step,
@@ -189,6 +200,7 @@ neap_status neap_schedule_init(neap_schedule *s, const neap_work *work, const in
 /* The ring of each storage, from the roots. */
 static void link_ring(neap_schedule *s, int n_value) {
   for (int v = 0; v < n_value; v++) s->next[v] = v;
+
   /* Each member is put right behind the root. */
   for (int v = 0; v < n_value; v++) {
     int root = s->root[v];
@@ -210,6 +222,7 @@ neap_status neap_schedule_init_like(neap_schedule *s, const neap_work *work, con
     s->refusal[v] = plan->place[v].refusal;
     s->partner[v] = plan->place[v].partner;
   }
+
   /* A plan says of each member which root it has, and nothing of a ring. */
   link_ring(s, g->n_value);
   return complete(s, work, error);

@@ -51,6 +51,7 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
   NEAP_TRY(neap_graph_uses(graph, &work.uses, error));
   neap_status status = neap_schedule_init_like(&schedule, &work, like, error);
   if (status != NEAP_OK) goto done;
+
   /* Addresses are those of the larger plan, lives and figures those of the schedule. */
   size_t *offset = neap_arena_alloc(&schedule.arena, ((size_t)graph->n_value + 1) * sizeof *offset);
   if (offset == NULL) {
@@ -59,6 +60,7 @@ static neap_status shrink_places(neap_plan *plan, const neap_graph *graph, const
   }
   for (int v = 0; v < graph->n_value; v++) offset[v] = like->place[v].offset;
   neap_plan_fill_places(plan, graph, &schedule, offset);
+
   /* With banks the bound is the sum of theirs. */
   if (plan->n_bank > 0) plan->lower_bound_bytes = 0;
   for (int b = 0; b < plan->n_bank; b++) {
@@ -76,6 +78,7 @@ done:
 
 /* Nothing lies elsewhere than in the larger plan, and nothing is larger. */
 static void check_within(const neap_plan *plan, const neap_plan *like) {
+  /* Values first, then scratch by node and the order, then the arena as a whole. */
   for (int v = 0; v < plan->n_value; v++) {
     const neap_place *small = &plan->place[v], *large = &like->place[v];
     NEAP_ASSERT(small->storage == large->storage && small->bytes <= large->bytes &&
@@ -108,15 +111,18 @@ neap_status neap_plan_shrink(const neap_plan *like, const neap_graph *graph, nea
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL)
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+
   /* What the smaller batch has in common with the larger one. */
   plan->policy = like->policy;
   plan->executor = like->executor;
   plan->packer = like->packer;
   plan->arena_bytes = like->arena_bytes;
+
   /* What is held is the larger batch's: all programs of the range share its segments and arena. */
   memcpy(plan->region_bytes, like->region_bytes, sizeof plan->region_bytes);
   memcpy(plan->scratch_offset, like->scratch_offset,
          (size_t)graph->n_node * sizeof *plan->scratch_offset);
+
   /* What is its own. */
   neap_status status = shrink_subs(plan, graph, like, error);
   if (status == NEAP_OK) status = shrink_places(plan, graph, like, error);

@@ -1,12 +1,14 @@
 /* text.c: a plan as text, and back. Line by line, words separated by blanks:
  *
- *   plan 1 offset simple size                    version, policy, executor, packer
- *   bytes ARENA BOUND BASELINE PROVED PEAK_STEP PLAN_NS
+ *   plan 2 offset simple size                    version, policy, executor, packer
+ *   bytes ARENA BOUND BASELINE PROVED PEAK_STEP
  *   region BYTES ...                             one number for each region
  *   bank BEGIN BYTES BOUND                       for each bank of the graph
  *   count N_NODE N_VALUE
  *   n NODE LIVE SCRATCH_OFFSET SCRATCH_BYTES     by step
  *   v REGION STORAGE OFFSET BYTES FIRST LAST REASON REFUSAL PARTNER     by value
+ *   script TURNS EVICTED RECOMPUTED EVICTED_BYTES SHARE_OF_WORK         where values are evicted
+ *   t STEP AGAIN TAKES (SLOT OFFSET)... GIVES SLOT...                   by turn
  *   sub NODE K                                   the plan of subnet K follows
  *   end
  *
@@ -40,6 +42,8 @@ static void print_script(const neap_plan *plan, neap_buffer *out) {
 }
 
 void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
+  /* The head: what the plan is, its figures, and the counts by which a reader checks that it
+   * fits. */
   neap_buffer_add(out, "plan %s %s %s %s\n", TEXT_VERSION, neap_policy_name(plan->policy),
                   neap_executor_name(plan->executor), plan->packer);
   neap_buffer_add(out, "bytes %zu %zu %zu %d %d\nregion", plan->arena_bytes,
@@ -49,6 +53,7 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
     neap_buffer_add(out, "\nbank %zu %zu %zu", plan->bank[b].begin_bytes, plan->bank[b].bytes,
                     plan->bank[b].lower_bound_bytes);
   neap_buffer_add(out, "\ncount %d %d\n", plan->n_node, plan->n_value);
+
   /* By step, then by value. */
   for (int i = 0; i < plan->n_node; i++) {
     int n = plan->order[i];
@@ -62,6 +67,7 @@ void neap_plan_print(const neap_plan *plan, neap_buffer *out) {
                     neap_refusal_code(p->refusal), p->partner);
   }
   if (plan->script.n_turn > 0) print_script(plan, out);
+
   /* Each subnet's plan is a whole text of its own. */
   for (int n = 0; n < plan->n_node; n++) {
     if (plan->sub[n] == NULL) continue;
@@ -116,6 +122,7 @@ static void end_line(reader *r) {
 
 /* Within these limits, else the read fails and the number is one that later code can use. */
 static int64_t read_number(reader *r, int64_t least, int64_t most) {
+  /* The whole word must be a number within the limits. After a failure none is believed. */
   char word[32], *end;
   read_word(r, word);
   long long number = strtoll(word, &end, 10);
@@ -153,14 +160,17 @@ enum { N_REASON = 0 NEAP_REASON_MAP(X), N_REFUSAL = 0 NEAP_REFUSAL_MAP(X) };
 /* Counts are compared with the graph's before anything is read by them. */
 static void read_head(reader *r, neap_plan *plan) {
   char word[32];
+
   /* Texts of other versions are refused. */
   expect(r, "plan");
   expect(r, TEXT_VERSION);
   plan->policy = (neap_policy)read_name(r, policy_at, NEAP_POLICY_POOL + 1);
   plan->executor = (neap_executor)read_name(r, executor_at, NEAP_EXECUTOR_DAG + 1);
+
   /* NULL when refused: read_plan looks */
   plan->packer = neap_arena_strdup(&plan->arena, read_word(r, word));
   end_line(r);
+
   /* Figures. Whether they are true is verify.c's business. */
   expect(r, "bytes");
   plan->arena_bytes = read_bytes(r);
@@ -179,6 +189,7 @@ static void read_head(reader *r, neap_plan *plan) {
     plan->bank[b].lower_bound_bytes = read_bytes(r);
     end_line(r);
   }
+
   /* From here on lines are counted by the graph, which must have as many. */
   expect(r, "count");
   read_number(r, plan->n_node, plan->n_node);
@@ -234,6 +245,8 @@ static double read_share(reader *r) {
 /* The lines of a script. Lists grow as lines come: the text can't ask for memory. False when memory
  * is refused. */
 static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
+  /* The number of turns is what the text claims. It bounds the loop and nothing that is
+   * allocated. */
   int cap_turn = 0, cap_take = 0, cap_give = 0;
   int n_turn = s->n_turn, n_take = 0, n_give = 0;
   s->n_turn = 0;
@@ -270,6 +283,7 @@ static bool read_turns(reader *r, const neap_plan *plan, neap_script *s) {
 
 /* The script of a plan that evicts, into the plan's arena. False when memory is refused. */
 static bool read_script(reader *r, neap_plan *plan) {
+  /* The head: how many turns there are, and the figures that a report shows. */
   neap_script s = {0};
   expect(r, "script");
   s.n_turn = (int)read_number(r, 1, INT32_MAX);
@@ -280,6 +294,7 @@ static bool read_script(reader *r, neap_plan *plan) {
   end_line(r);
   bool ok = read_turns(r, plan, &s);
   plan->script = s;
+
   /* Its lists have grown on their own, and are copied to where the plan's tables lie. */
   if (ok && !r->failed) {
     const neap_turn *last = &s.turn[s.n_turn - 1];
@@ -303,12 +318,15 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
   neap_plan *plan = neap_plan_new(graph);
   if (plan == NULL)
     return neap_fail_memory(error, (size_t)graph->n_value * sizeof *plan->place, "a plan");
+
+  /* The lines in their order. After the first that does not fit nothing more is believed. */
   neap_status status = NEAP_OK;
   read_head(r, plan);
   if (!r->failed) read_steps(r, plan);
   if (!r->failed) read_places(r, plan);
   if (!r->failed && neap_plan_evicts(plan) && !read_script(r, plan))
     status = neap_fail_memory(error, sizeof *plan->script.turn, "a plan's script");
+
   /* The plans of each node's subnets. Those that have not been read stay NULL. */
   for (int n = 0; n < graph->n_node; n++) {
     if (r->failed || status != NEAP_OK) break;
@@ -317,6 +335,8 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
     size_t bytes = ((size_t)node->n_sub + 1) * sizeof *plan->sub[n];
     plan->sub[n] = neap_arena_alloc(&plan->arena, bytes);
     if (plan->sub[n] == NULL) status = neap_fail_memory(error, bytes, "a plan");
+
+    /* Their numbers stand in the text, so that a list which is too short or too long is noticed. */
     for (int k = 0; k < node->n_sub; k++) {
       if (r->failed || status != NEAP_OK) break;
       expect(r, "sub");
@@ -330,6 +350,7 @@ static neap_status read_plan(reader *r, const neap_graph *graph, neap_plan **out
     expect(r, "end");
     end_line(r);
   }
+
   /* Now what went wrong on the way: memory that was refused, then a text that does not fit. */
   if (status == NEAP_OK && plan->packer == NULL)
     status = neap_fail_memory(error, sizeof "offset", "a plan");

@@ -65,6 +65,7 @@ static int compare_edges(const void *a, const void *b) {
  * distinct, and lead from lower nodes to higher ones, which later passes rely on. Fills step. */
 static neap_status check_order(check *c) {
   const neap_plan *plan = c->plan;
+
   /* As many steps as nodes, none of them twice: then each node has its step. */
   for (int n = 0; n < plan->n_node; n++) c->step[n] = -1;
   for (int i = 0; i < plan->n_node; i++) {
@@ -74,6 +75,8 @@ static neap_status check_order(check *c) {
                        i + 1, plan->n_node);
     c->step[n] = i;
   }
+
+  /* Every edge leads up, is listed in order, and runs from an earlier step to a later one. */
   for (int e = 0; e < c->graph->n_edge; e++) {
     const neap_edge *edge = &c->graph->edge[e];
     bool leads_up = edge->from >= 0 && edge->from < edge->to && edge->to < plan->n_node;
@@ -92,6 +95,7 @@ static neap_status check_order(check *c) {
 
 /* Every read must be held by an edge: the schedule of a dag knows nothing else. */
 static neap_status check_reads(check *c) {
+  /* Edges are sorted and distinct by now, so each is found by bisection. */
   const neap_graph *g = c->graph;
   for (int n = 0; n < g->n_node; n++)
     for (int i = 0; i < g->node[n].n_in; i++) {
@@ -113,6 +117,7 @@ static neap_status find_readers(check *c) {
   for (int n = 0; n < g->n_node; n++) n_read += (size_t)g->node[n].n_in;
   c->reader = neap_arena_alloc(&c->arena, n_read * sizeof(int) + 1);
   if (c->reader == NULL) return neap_fail_memory(c->error, n_read * sizeof(int), "checking a plan");
+
   /* How many readers each value has, and from these where its list begins. */
   for (int n = 0; n < g->n_node; n++)
     for (int i = 0; i < g->node[n].n_in; i++) {
@@ -120,6 +125,7 @@ static neap_status find_readers(check *c) {
       if (v != NEAP_NO_VALUE) c->reader_at[v + 1]++;
     }
   for (int v = 0; v < g->n_value; v++) c->reader_at[v + 1] += c->reader_at[v];
+
   /* The readers; `last_step` holds for now where a value's next reader goes. */
   for (int v = 0; v < g->n_value; v++) c->last_step[v] = c->reader_at[v];
   for (int n = 0; n < g->n_node; n++)
@@ -127,6 +133,7 @@ static neap_status find_readers(check *c) {
       int v = g->node[n].in[i];
       if (v != NEAP_NO_VALUE) c->reader[c->last_step[v]++] = n;
     }
+
   /* A value that nobody reads lives in the step that makes it. */
   for (int v = 0; v < g->n_value; v++) {
     c->last_step[v] = g->value[v].node < 0 ? -1 : c->step[g->value[v].node];
@@ -144,6 +151,7 @@ static neap_status find_paths(check *c) {
   size_t bytes = c->n_word * (size_t)c->graph->n_node * sizeof(uint64_t);
   c->above = neap_arena_alloc(&c->arena, bytes + 1);
   if (c->above == NULL) return neap_fail_memory(c->error, bytes, "checking a plan");
+
   /* Whatever leads to `from` leads to `to`, and so does `from`. */
   for (int e = 0; e < c->graph->n_edge; e++) {
     size_t from = (size_t)c->graph->edge[e].from, to = (size_t)c->graph->edge[e].to;
@@ -202,6 +210,7 @@ static neap_status check_relation(check *c, int v) {
   const neap_place *place = &c->plan->place[v];
   bool linked = place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE ||
                 place->reason == NEAP_REASON_VERSION;
+
   /* Numbers first: a stored plan may say anything. */
   if (place->partner < -1 || place->partner >= g->n_value)
     return FAIL(c, v, "\"%s\" has an unknown partner", label(c, v));
@@ -212,6 +221,7 @@ static neap_status check_relation(check *c, int v) {
   }
   if (place->partner < 0 || g->value[v].node < 0)
     return FAIL(c, v, "\"%s\" is joined to no value", label(c, v));
+
   /* Joined values lie in the same bytes; only versions may differ in size. */
   const neap_node *node = &g->node[g->value[v].node];
   const neap_place *partner = &c->plan->place[place->partner];
@@ -220,6 +230,7 @@ static neap_status check_relation(check *c, int v) {
       (partner->bytes != place->bytes && place->reason != NEAP_REASON_VERSION))
     return FAIL(c, v, "\"%s\" should lie in the bytes of \"%s\", but lies elsewhere", label(c, v),
                 label(c, place->partner));
+
   /* And some list must say that they may. Who else reads what is overwritten in place is looked at
    * in check_meeting. */
   bool ok = false;
@@ -242,6 +253,7 @@ static neap_status check_version(check *c, int v) {
   if (c->plan->place[v].storage != c->plan->place[value->root].storage)
     return FAIL(c, v, "\"%s\" is a version of \"%s\", but lies in another storage", label(c, v),
                 label(c, value->root));
+
   /* The version that it replaces: the root, unless the node names another. */
   const neap_node *node = &c->graph->node[value->node];
   int before = value->root;
@@ -250,6 +262,8 @@ static neap_status check_version(check *c, int v) {
     if (pair.out != value->position || pair.in >= node->n_in || node->in[pair.in] < 0) continue;
     before = node->in[pair.in];
   }
+
+  /* Its readers must all be done, but for the node itself, which may read what it replaces. */
   for (int k = c->reader_at[before]; k < c->reader_at[before + 1]; k++) {
     int reader = c->reader[k];
     if (reader == value->node || runs_before(c, reader, value->node)) continue;
@@ -294,6 +308,7 @@ static bool is_within_reach(const check *c, const neap_node *node, int v, int po
  * own. */
 static neap_status check_banks(check *c) {
   const neap_plan *plan = c->plan;
+
   /* Each bank begins where the one before it ends, and the last ends where the arena does. */
   size_t at = 0;
   for (int b = 0; b < plan->n_bank; b++) {
@@ -305,6 +320,8 @@ static neap_status check_banks(check *c) {
   if (plan->n_bank > 0 && at != plan->arena_bytes)
     return neap_fail(c->error, NEAP_PLAN, "the banks have %zu bytes, the arena %zu", at,
                      plan->arena_bytes);
+
+  /* A confined node works on one bank: each of its operands has to lie there. */
   for (int n = 0; n < c->graph->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     for (int k = 0; k < node->n_in + node->n_out; k++) {
@@ -326,12 +343,14 @@ static neap_status check_place(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
   const neap_place *place = &c->plan->place[v];
   int first = value->node < 0 ? -1 : c->step[value->node];
+
   /* What the graph says of the value. What is kept must outlive the run, and the arena does not. */
   if (place->region != value->region || place->bytes != value->bytes)
     return FAIL(c, v, "\"%s\" has %zu bytes in %s, the plan %zu in %s", label(c, v), value->bytes,
                 neap_region_name(value->region), place->bytes, neap_region_name(place->region));
   if (place->region == NEAP_REGION_ARENA && value->keep)
     return FAIL(c, v, "\"%s\" is kept, but lies in the arena", label(c, v));
+
   /* Its storage is the root of one, and lies in the same bytes. */
   if (place->storage < 0 || place->storage >= c->graph->n_value ||
       c->plan->place[place->storage].storage != place->storage)
@@ -340,11 +359,13 @@ static neap_status check_place(check *c, int v) {
       place->region != c->plan->place[place->storage].region)
     return FAIL(c, v, "\"%s\" lies apart from its storage \"%s\"", label(c, v),
                 label(c, place->storage));
+
   /* Its life is what the order makes it, found again here. */
   if (place->first != first || place->last != c->last_step[v])
     return FAIL(c, v, "\"%s\" lives in steps %d to %d, the plan says %d to %d", label(c, v),
                 first + 1, c->last_step[v] + 1, place->first + 1, place->last + 1);
   NEAP_TRY(check_bank(c, v));
+
   /* Its bytes are aligned and inside. Constants and frames have checks of their own. */
   bool has_offset = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT ||
                     value->region == NEAP_REGION_FRAME;
@@ -385,9 +406,11 @@ static bool may_replace(const check *c, int a, int b) {
   const neap_place *at_a = &c->plan->place[a], *at_b = &c->plan->place[b];
   const neap_node *node = &g->node[g->value[b].node];
   if (at_b->reason != NEAP_REASON_IN_PLACE && at_b->reason != NEAP_REASON_VERSION) return false;
+
   /* In place means the very same bytes: an element is read before it is written only where both lie
    * alike. */
   if (at_a->offset != at_b->offset || at_a->bytes != at_b->bytes) return false;
+
   /* Inputs of the node in these bytes: all, those that are a, those that a list allows there. */
   int out = g->value[b].position, n_read = 0, n_read_a = 0, n_listed = 0;
   for (int i = 0; i < node->n_in; i++) {
@@ -402,6 +425,7 @@ static bool may_replace(const check *c, int a, int b) {
       n_listed++;
   }
   if (n_read_a == 0) return false;
+
   /* All of them must be allowed there. An op that may overwrite any input may do so where it reads
    * that one alone. */
   bool allowed = n_listed == n_read || (n_read == 1 && node->op->inplace_any_input && out == 0);
@@ -413,6 +437,7 @@ static bool may_replace(const check *c, int a, int b) {
 static neap_status check_meeting(const check *c, int a, int b) {
   const neap_value *value = c->graph->value;
   const neap_place *at_a = &c->plan->place[a], *at_b = &c->plan->place[b];
+
   /* The three ways in which two values may have common bytes. */
   if (is_over_before(c, a, value[b].node, false) || is_over_before(c, b, value[a].node, false))
     return NEAP_OK;
@@ -442,6 +467,8 @@ static int compare_spans(const void *a, const void *b) {
 /* Values in order of offset: those that meet value i's bytes and start no lower follow it
  * directly. */
 static neap_status check_meetings(check *c, span *spans) {
+  /* Sorted by offset, a value is compared only with those that begin within its bytes: all that
+   * meet it are compared with it once. */
   int n = 0;
   for (int v = 0; v < c->graph->n_value; v++)
     if (in_arena(c, v)) spans[n++] = (span){c->plan->place[v].offset, v};
@@ -474,6 +501,7 @@ static neap_status check_once(check *c) {
   const neap_graph *g = c->graph;
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
+
     /* What it reads is as lasting as what it makes. */
     for (int i = 0; i < node->n_in; i++) {
       int v = node->in[i];
@@ -506,6 +534,7 @@ static neap_status check_once(check *c) {
  * node that makes one must give the same in every run: no effects, and nothing read that is
  * transient or that this graph writes. */
 static neap_status check_constants(check *c, span *spans) {
+  /* First each one alone: who makes it, and whether that may run but once. */
   const neap_graph *g = c->graph;
   const neap_place *place = c->plan->place;
   NEAP_TRY(check_once(c));
@@ -520,6 +549,7 @@ static neap_status check_constants(check *c, span *spans) {
     spans[n++] = (span){place[v].offset, v};
   }
   qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+
   /* In order of offset each ends before the next one begins, and the last within the region. */
   for (int i = 0; i < n; i++) {
     size_t end = spans[i].offset + place[spans[i].value].bytes;
@@ -539,6 +569,7 @@ static neap_status check_scratch(check *c, int n) {
   const neap_graph *g = c->graph;
   size_t at = plan->scratch_offset[n], bytes = plan->scratch_bytes[n];
   if (bytes == 0) return NEAP_OK;
+
   /* It lies in the arena, and in the bank of its node. */
   if (at % NEAP_ALIGN != 0 || at > plan->arena_bytes || bytes > plan->arena_bytes - at)
     return neap_fail(c->error, NEAP_PLAN,
@@ -547,6 +578,7 @@ static neap_status check_scratch(check *c, int n) {
   if (!is_in_bank(c, g->node[n].bank, at, bytes))
     return neap_fail(c->error, NEAP_PLAN, "scratch of op \"%s\" does not lie in bank \"%s\"",
                      g->node[n].name, g->bank[g->node[n].bank].name);
+
   /* No value lives there while the node runs. */
   for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v) || !bytes_meet(at, bytes, plan->place[v].offset, plan->place[v].bytes))
@@ -555,6 +587,7 @@ static neap_status check_scratch(check *c, int n) {
     return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs",
                 g->node[n].name, label(c, v));
   }
+
   /* In one order no other node runs meanwhile; in a dag all may that no path orders. */
   if (c->above == NULL) return NEAP_OK;
   for (int m = 0; m < n; m++) {
@@ -574,6 +607,7 @@ static neap_status check_scratch(check *c, int n) {
  * what the plan says they are. */
 static neap_status sum_bounds(check *c, size_t *live, const int *from, const int *to,
                               const size_t *bytes, size_t *sum) {
+  /* Bank by bank; `live` is used anew for each. */
   const neap_plan *plan = c->plan;
   const neap_graph *g = c->graph;
   *sum = 0;
@@ -610,6 +644,7 @@ static neap_status sum_bounds(check *c, size_t *live, const int *from, const int
 static neap_status check_figures(check *c, size_t *live, int *from, int *to, size_t *bytes) {
   const neap_plan *plan = c->plan;
   const neap_graph *g = c->graph;
+
   /* By root: the steps from which to which a storage lives, and its bytes. */
   for (int v = 0; v < g->n_value; v++) {
     from[v] = plan->n_node;
@@ -622,6 +657,7 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
     to[root] = NEAP_MAX(to[root], c->last_step[v]);
     bytes[root] = NEAP_MAX(bytes[root], neap_align(g->value[v].bytes));
   }
+
   /* First by how much `live` changes at each step, then the sums. */
   for (int v = 0; v < g->n_value; v++) {
     if (to[v] < 0) continue;
@@ -637,6 +673,7 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
                        i + 1, plan->live_bytes[i]);
     most = NEAP_MAX(most, now);
   }
+
   /* The bound of the arena as a whole; with banks the sum of theirs. In a dag it may come from a
    * clique, and lie higher. */
   size_t bound = most;
@@ -647,9 +684,14 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
     return neap_fail(c->error, NEAP_PLAN,
                      "the most bytes live at once are %zu, the plan's bound is %zu", bound,
                      plan->lower_bound_bytes);
+
+  /* The step that a report shows as the peak is one where as much is live. */
   if (plan->n_node > 0 && (plan->peak_step < 0 || plan->peak_step >= plan->n_node ||
                            plan->live_bytes[plan->peak_step] != most))
     return neap_fail(c->error, NEAP_PLAN, "step %d is not the peak", plan->peak_step + 1);
+
+  /* And the figures of the whole: aligned, the bound below the arena, and proved just when they are
+   * equal. */
   if (plan->arena_bytes % NEAP_ALIGN != 0 || plan->lower_bound_bytes % NEAP_ALIGN != 0 ||
       plan->arena_bytes < plan->lower_bound_bytes ||
       plan->proved != (plan->arena_bytes == plan->lower_bound_bytes))
@@ -663,6 +705,8 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
 /* Frames: every subnet's plan is safe, and the owner's scratch holds the largest and the op's
  * own. */
 static neap_status check_subs(check *c) {
+  /* A subnet's values lie in a frame, which is part of its owner's scratch: so its plan is checked
+   * by itself, and then that the scratch is large enough. */
   const neap_plan *plan = c->plan;
   for (int n = 0; n < plan->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
@@ -681,6 +725,8 @@ static neap_status check_subs(check *c) {
       NEAP_TRY(neap_plan_verify_kept(node, sub, node->sub[k], c->error));
       frame = NEAP_MAX(frame, neap_align(sub->arena_bytes));
     }
+
+    /* Only one subnet of a node runs at a time, so the largest frame will do. */
     if (plan->scratch_bytes[n] != frame + node->choice.scratch_bytes)
       return neap_fail(c->error, NEAP_PLAN,
                        "op \"%s\" needs %zu bytes of scratch, the plan gives %zu", node->name,
@@ -707,11 +753,13 @@ static neap_status check_all(check *c) {
   int *to = neap_arena_alloc(&c->arena, m * sizeof *to);
   if (spans == NULL || live == NULL || bytes == NULL || from == NULL || to == NULL)
     return neap_fail_memory(c->error, m * sizeof *spans, "checking a plan");
+
   /* What the graph says: from here on steps, readers and paths are known. */
   NEAP_TRY(check_order(c));
   NEAP_TRY(check_reads(c));
   NEAP_TRY(find_readers(c));
   NEAP_TRY(find_paths(c));
+
   /* What holds of the plan of each subnet, each bank and each value alone. */
   NEAP_TRY(check_subs(c));
   NEAP_TRY(check_banks(c));
@@ -721,12 +769,14 @@ static neap_status check_all(check *c) {
     NEAP_TRY(check_place(c, v));
   }
   NEAP_TRY(check_constants(c, spans));
+
   /* With a script storages come and go, and move: it is played, in place of what follows. */
   if (c->plan->script.n_turn > 0) {
     if (c->plan->policy == NEAP_POLICY_POOL) return neap_plan_verify_script(c->plan, g, c->error);
     return neap_fail(c->error, NEAP_PLAN, "a script moves values, and policy %s does not",
                      neap_policy_name(c->plan->policy));
   }
+
   /* What holds of two at a time, and of all together. */
   find_contents(c);
   NEAP_TRY(check_meetings(c, spans));

@@ -10,6 +10,7 @@
 /* The items of a loop's frames: aligned, apart, in the record, those of states first. */
 static neap_status check_items(const neap_graph *graph, const neap_node *node, neap_error *error) {
   const neap_loop *l = node->loop;
+
   /* Two by two: items are few. */
   for (int i = 0; i < l->n_item; i++) {
     const neap_frame_item *a = &l->item[i];
@@ -24,6 +25,7 @@ static neap_status check_items(const neap_graph *graph, const neap_node *node, n
                          i, node->name);
     }
   }
+
   /* A state in frames has room in its item, and lies in the part of the record that is held once
    * more than there are iterations. */
   for (int s = 0; s < l->n_state; s++) {
@@ -34,6 +36,7 @@ static neap_status check_items(const neap_graph *graph, const neap_node *node, n
       return neap_fail(error, NEAP_PLAN, "state %d of \"%s\" does not fit its item of the frames",
                        s, node->name);
   }
+
   /* The operand holds its head and, unless they grow elsewhere, the records of all iterations. */
   if (l->frames < 0) return NEAP_OK;
   int v = l->frames < node->n_in ? node->in[l->frames] : node->out[l->frames - node->n_in];
@@ -48,6 +51,7 @@ static neap_status check_items(const neap_graph *graph, const neap_node *node, n
  * it to be. */
 neap_status neap_plan_verify_kept(const neap_node *node, const neap_plan *plan,
                                   const neap_graph *body, neap_error *error) {
+  /* `argument` of a value in frames is the number of its item. */
   for (int v = 0; v < body->n_value; v++) {
     const neap_value *value = &body->value[v];
     if (value->region != NEAP_REGION_FRAME) continue;
@@ -58,6 +62,8 @@ neap_status neap_plan_verify_kept(const neap_node *node, const neap_plan *plan,
         neap_align(value->bytes) != item->bytes)
       return neap_fail(error, NEAP_PLAN, "\"%s\" does not lie at its item of the frames of \"%s\"",
                        value->name, node->name);
+
+    /* Two values in one item would overwrite each other before the backward reads them. */
     for (int w = 0; w < v; w++)
       if (body->value[w].region == NEAP_REGION_FRAME && body->value[w].argument == value->argument)
         return neap_fail(error, NEAP_PLAN,
@@ -77,6 +83,8 @@ static neap_status check_halves(const neap_graph *graph, const neap_node *back, 
   const neap_node *node = &graph->node[graph->value[frames].node];
   const neap_loop *f = node->loop;
   if (f == NULL) return NEAP_OK;
+
+  /* They need not agree in more than this: which items there are, where, and how many records. */
   bool equal = f->n_item == l->n_item && f->record_bytes == l->record_bytes && f->max == l->max &&
                f->grows == l->grows;
   if (equal) {
@@ -92,6 +100,7 @@ static neap_status check_halves(const neap_graph *graph, const neap_node *back, 
 /* States' buffers and the condition's flag, counted again. */
 static size_t own_bytes(const neap_loop *l) {
   size_t bytes = l->has_condition ? NEAP_ALIGN : 0;
+
   /* A state outside the frames has two buffers; one of them is the operand that gets its last
    * value, where there is one. */
   for (int s = 0; s < l->n_state; s++) {

@@ -31,6 +31,7 @@ static const char *op_name(const player *p, int n) {
 }
 
 static bool init(player *p) {
+  /* Slots are storages by their root value, and one more for scratch. */
   size_t n = (size_t)p->plan->n_value + 2, m = (size_t)p->plan->n_node + 1;
   int **lists[] = {&p->holds, &p->shows, &p->list};
   for (int k = 0; k < NEAP_COUNT(lists); k++) {
@@ -43,12 +44,15 @@ static bool init(player *p) {
   p->step = neap_arena_alloc(&p->arena, m * sizeof *p->step);
   if (p->bytes == NULL || p->at == NULL || p->taken == NULL || p->step == NULL) return false;
   for (int i = 0; i < p->plan->n_node; i++) p->step[p->plan->order[i]] = i;
+
+  /* A block is as large as the largest value of its storage. */
   for (int v = 0; v < p->plan->n_value; v++) {
     const neap_place *place = &p->plan->place[v];
     p->shows[v] = v;
     if (place->region == NEAP_REGION_ARENA)
       p->bytes[place->storage] = NEAP_MAX(p->bytes[place->storage], place->bytes);
   }
+
   /* Sources of views are made before the views. */
   for (int i = 0; i < p->plan->n_node; i++) {
     const neap_node *node = &p->graph->node[p->plan->order[i]];
@@ -71,10 +75,12 @@ static neap_status take(player *p, const neap_take *t, int n) {
   int n_value = p->plan->n_value;
   if (t->slot < 0 || t->slot > n_value || p->taken[t->slot])
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" takes a block that is taken", op_name(p, n));
+
   /* The slot of scratch is as large as the op that takes it asks for. */
   bool is_scratch = t->slot == n_value;
   if (is_scratch) p->bytes[t->slot] = neap_align(p->plan->scratch_bytes[n]);
   size_t bytes = neap_align(p->bytes[t->slot]);
+
   /* It lies in the pool, apart from all that is taken. */
   if (t->offset % NEAP_ALIGN != 0 || t->offset > p->plan->arena_bytes ||
       bytes > p->plan->arena_bytes - t->offset)
@@ -131,11 +137,13 @@ static bool is_recomputable(const player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   const unsigned harmless = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
   if (p->step[n] >= p->n_done || (node->effects & ~harmless) != 0 || node->n_sub > 0) return false;
+
   /* Bytes that outlive the run are written once. */
   for (int k = 0; k < node->n_out; k++) {
     int v = node->out[k];
     if (v >= 0 && p->plan->place[v].region != NEAP_REGION_ARENA) return false;
   }
+
   /* What it reads of such bytes is what it was; what it reads of the pool is looked at in run. */
   for (int i = 0; i < node->n_in; i++) {
     int v = node->in[i];
@@ -149,6 +157,7 @@ static bool is_recomputable(const player *p, int n) {
 static neap_status run(player *p, int n) {
   const neap_node *node = &p->graph->node[n];
   if (is_idle(p, node)) return NEAP_OK;
+
   /* A block is not enough: the elements in it must be those of this very value. */
   for (int i = 0; i < node->n_in; i++) {
     int v = node->in[i];
@@ -160,6 +169,7 @@ static neap_status run(player *p, int n) {
   }
   if (p->plan->scratch_bytes[n] > 0 && !p->taken[p->plan->n_value])
     return neap_fail(p->error, NEAP_PLAN, "op \"%s\" has no scratch", op_name(p, n));
+
   /* It writes over what stood in its outputs' blocks, which later readers then miss. */
   for (int k = 0; k < node->n_out; k++) {
     int v = node->out[k];
