@@ -411,6 +411,12 @@ static neap_status begin(chooser *c, neap_graph *graph, neap_error *error) {
   return trial_init(c, &c->now, error);
 }
 
+/* How a descent is done: from which end of the bodies, and for which order. Without bodies all but
+ * the first come to the same. */
+static const struct {
+  bool from_all, free_order;
+} ways[] = {{false, false}, {false, true}, {true, false}, {true, true}};
+
 static neap_status find_candidates(chooser *c, neap_error *error) {
   NEAP_ASSERT(c->options.budget_bytes == 0,
               "candidates do not depend on a budget; this search has one of %zu bytes",
@@ -418,14 +424,14 @@ static neap_status find_candidates(chooser *c, neap_error *error) {
 
   /* Each descent has its share of the steps, and what those before it have left. */
   const int64_t all = c->most_steps;
-  const bool has_bodies = c->grounds.n_body > 0;
-  const int n_descent = NEAP_COUNT(run_weight) * (has_bodies ? 4 : 1);
+  const int n_way = c->grounds.n_body > 0 ? NEAP_COUNT(ways) : 1;
+  const int n_descent = NEAP_COUNT(run_weight) * n_way;
   int n = 0;
   for (int w = 0; w < NEAP_COUNT(run_weight); w++)
-    for (int end = 0; end < (has_bodies ? 4 : 1); end++) {
+    for (int k = 0; k < n_way; k++) {
       c->most_steps = all / n_descent * ++n;
-      c->free_order = end % 2 == 1;
-      NEAP_TRY(descend(c, run_weight[w], end / 2 == 1, error));
+      c->free_order = ways[k].free_order;
+      NEAP_TRY(descend(c, run_weight[w], ways[k].from_all, error));
     }
   c->most_steps = all;
   keep_best(c);

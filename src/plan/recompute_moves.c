@@ -207,7 +207,10 @@ static bool reads_body(const chooser *c, int i, int k) {
 
 /* Whether what body node k makes is kept by the present set. */
 static bool is_kept(chooser *c, int k) {
-  if (c->body[k] || c->grounds.body[k].is_kept) return !c->body[k];
+  if (c->body[k]) return false;
+  if (c->grounds.body[k].is_kept) return true;
+
+  /* What nothing keeps by itself is kept for a node that runs again and reads it. */
   c->n_step += c->grounds.n_body;
   for (int i = 0; i < c->grounds.n_body; i++)
     if (c->body[i] && reads_body(c, i, k)) return true;
