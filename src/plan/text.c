@@ -112,8 +112,8 @@ static void expect(reader *r, const char *word) {
 
 /* Nothing may stand behind what a line is known to hold. */
 static void end_line(reader *r) {
-  if (*r->at != '\n') {
-    r->failed = true;
+  if (r->failed || *r->at != '\n') {
+    r->failed = true; /* `line` stays at the first one that does not fit */
     return;
   }
   r->at++;

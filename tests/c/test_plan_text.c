@@ -18,6 +18,18 @@ static neap_status read_with_long_number(const char *text, int width, const neap
   return status;
 }
 
+/* The first number with a letter in front. Every line still has as many words as it should. */
+static neap_status read_with_letter(const char *text, const neap_graph *g, neap_error *error) {
+  const char *at = strstr(text, "\nbytes ") + strlen("\nbytes ");
+  neap_buffer hurt = {0};
+  neap_plan *plan = NULL;
+  neap_buffer_add(&hurt, "%.*sx%s", (int)(at - text), text, at);
+  neap_status status = neap_plan_read(hurt.text, g, &plan, error);
+  neap_plan_free(plan);
+  neap_buffer_fini(&hurt);
+  return status;
+}
+
 TEST(text_reads_back_and_refuses_the_rest) {
   for (int round = 0; round < 60 && check_failures == 0; round++) {
     seed = (uint64_t)round + 300;
@@ -61,6 +73,7 @@ TEST(text_reads_back_and_refuses_the_rest) {
     neap_free(hurt);
     CHECK_OK(read_with_long_number(text.text, 31, g, &error));
     CHECK_FAILS(read_with_long_number(text.text, 32, g, &error), NEAP_PLAN, "line 2");
+    CHECK_FAILS(read_with_letter(text.text, g, &error), NEAP_PLAN, "line 2 of");
     neap_graph *other = random_graph(1, false);
     CHECK_FAILS(neap_plan_read(text.text, other, &copy, &error), NEAP_PLAN, "line");
     graph_free(other);
