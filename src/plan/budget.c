@@ -86,8 +86,8 @@ static void add_fixed(const neap_limit *limit, const char *what, size_t need, ne
     neap_buffer_add(out, "%s%s %s", i > 0 ? ", " : ": ", limit->fixed[i].name,
                     neap_bytes_text((double)limit->fixed[i].bytes, text));
 
-  /* Then what that leaves of the total, beside what is needed. With as many
-   * digits as tell the two apart. */
+  /* Then what that leaves of the total, beside what is needed: with as many digits as tell the two
+   * apart. */
   if (need == 0 || limit->n_fixed == 0) return;
   neap_buffer_add(out, " leave the %s %s of the %s that it needs", what,
                   neap_bytes_text_beside(left, (double)need, text),
