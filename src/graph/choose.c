@@ -214,6 +214,17 @@ static const char *say_why(const chooser *c, int n, const neap_kernel *kernel, i
   return n_refused > 0 ? "the engines before it do not take it" : "the engine that is tried first";
 }
 
+/* Kinds of instruction that the runner carries out itself: without a kernel, in plain layouts. */
+static neap_status choose_control(chooser *c, const neap_node *node, neap_choice *choice,
+                                  neap_error *error) {
+  *choice = (neap_choice){.engine = NEAP_ENGINE_REF,
+                          .n_thread = c->options->n_thread,
+                          .in = new_layouts(c, node->n_in),
+                          .out = new_layouts(c, node->n_out)};
+  if (node->loop != NULL) choice->scratch_bytes = neap_loop_own_bytes(node->loop);
+  return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
+}
+
 /* The first kernel that takes node n. A backward node whose pair was settled by its forward is
  * asked for that kernel alone. DTYPE error when no kernel takes it; PLAN error when `like` can't be
  * followed. */
@@ -242,16 +253,8 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
     }
     n_refused++;
   }
-  /* Kinds of instruction that the runner carries out itself. */
-  if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0) {
-    *choice =
-      (neap_choice){.engine = NEAP_ENGINE_REF,
-                    .n_thread = c->options->n_thread,
-                    .in = new_layouts(c, node->n_in),
-                    .out = new_layouts(c, node->n_out),
-                    .scratch_bytes = node->loop != NULL ? neap_loop_own_bytes(node->loop) : 0};
-    return choice->in == NULL || choice->out == NULL ? graph_no_memory(error) : NEAP_OK;
-  }
+  if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0)
+    return choose_control(c, node, choice, error);
   neap_error inner = {0};
   if (like != NULL)
     neap_fail(&inner, NEAP_PLAN, "its %s kernel can't be had for these sizes",
@@ -475,26 +478,31 @@ static neap_status compare_text(const char **text, const neap_choices *choices,
   return NEAP_OK;
 }
 
-/* A line of print_list; whether those nodes may be recomputed is seen when they are. */
+static neap_status fail_list(neap_error *error) {
+  return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
+}
+
+/* A line of print_list; whether those nodes may be recomputed is seen when they are. *text moves
+ * behind the line; after a failure it stays. */
 static neap_status read_list(const char **text, const char *word, neap_arena *arena, int *n_list,
                              const int **list, neap_error *error) {
-  int n = 0, used = 0, *number = NULL;
-  bool good = strncmp(*text, word, strlen(word)) == 0;
-  if (good) *text += strlen(word);
+  int n = 0, used = 0;
+  if (strncmp(*text, word, strlen(word)) != 0) return fail_list(error);
+  const char *at = *text + strlen(word);
+
   /* No more numbers than the text has letters: what a file says is no reason to take memory. */
-  good = good && sscanf(*text, " %d%n", &n, &used) == 1 && n >= 0 && (size_t)n <= strlen(*text);
-  if (good) {
-    number = neap_arena_alloc(arena, ((size_t)n + 1) * sizeof *number);
-    if (number == NULL) return graph_no_memory(error);
+  if (sscanf(at, " %d%n", &n, &used) != 1 || n < 0 || (size_t)n > strlen(at))
+    return fail_list(error);
+  at += used;
+  int *number = neap_arena_alloc(arena, ((size_t)n + 1) * sizeof *number);
+  if (number == NULL) return graph_no_memory(error);
+
+  for (int i = 0; i < n; i++) {
+    if (sscanf(at, " %d%n", &number[i], &used) != 1) return fail_list(error);
+    at += used;
   }
-  *text += used;
-  for (int i = 0; good && i < n; i++) {
-    good = sscanf(*text, " %d%n", &number[i], &used) == 1;
-    *text += used;
-  }
-  if (!good || **text != '\n')
-    return neap_fail(error, NEAP_PLAN, "stored choices do not say which ops run again");
-  ++*text;
+  if (*at != '\n') return fail_list(error);
+  *text = at + 1;
   *n_list = n;
   *list = number;
   return NEAP_OK;

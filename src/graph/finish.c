@@ -247,8 +247,66 @@ static neap_status note_dead(neap_graph *graph, const int *new_id, neap_error *e
   return NEAP_OK;
 }
 
+/* New numbers in the order in which the nodes that stay mention the values; parameters of a
+ * subgraph first, since their order is the owner's. A value that nothing mentions gets none, but
+ * for what is held all the same, which comes last. Also the new places of the nodes, -1 for those
+ * that go; returns how many stay. */
+static int number_all(renumbering *r, const bool *live, int *place) {
+  const neap_graph *graph = r->graph;
+  int n_node = 0;
+  for (int v = 0; v < graph->n_value; v++) r->new_id[v] = -1;
+  for (int i = 0; i < graph->n_param; i++) number(r, graph->param[i]);
+  for (int n = 0; n < graph->n_node; n++) {
+    place[n] = live[n] ? n_node++ : -1;
+    if (!live[n]) continue;
+    for (int i = 0; i < graph->node[n].n_in; i++) number_with_root(r, graph->node[n].in[i]);
+    for (int k = 0; k < graph->node[n].n_out; k++) number_with_root(r, graph->node[n].out[k]);
+  }
+  for (int k = 0; k < graph->n_output; k++) number_with_root(r, graph->output[k]);
+  for (int v = 0; v < graph->n_value; v++)
+    if (graph->value[v].is_held) number(r, v);
+  return n_node;
+}
+
+/* Nodes to their new places; subgraphs of those that go are freed. */
+static void move_nodes(neap_graph *graph, const bool *live, const int *place, int n_node) {
+  /* No place is above the old one, so a node never lies where another is still to be read. */
+  for (int n = 0; n < graph->n_node; n++) {
+    if (live[n]) {
+      graph->node[place[n]] = graph->node[n];
+    } else {
+      for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+    }
+  }
+  graph->n_node = n_node;
+}
+
+/* All that refers to a node or a value by its number, after move_nodes. `value`: room. */
+static void rename_all(const renumbering *r, const int *place, neap_value *value) {
+  neap_graph *graph = r->graph;
+  for (int n = 0; n < graph->n_node; n++) {
+    neap_node *node = &graph->node[n];
+    /* A node whose forward is gone is a pair of its own. */
+    node->forward = place[node->forward] >= 0 ? place[node->forward] : n;
+    for (int i = 0; i < node->n_in; i++)
+      node->in[i] = node->in[i] >= 0 ? r->new_id[node->in[i]] : NEAP_NO_VALUE;
+    for (int k = 0; k < node->n_out; k++) node->out[k] = r->new_id[node->out[k]];
+  }
+
+  /* Values change places in both directions, so they are written anew beside the old ones. */
+  for (int v = 0; v < r->n; v++) {
+    value[v] = graph->value[r->old_id[v]];
+    value[v].root = r->new_id[value[v].root];
+    value[v].node = value[v].node >= 0 ? place[value[v].node] : -1;
+  }
+  neap_copy_bytes(graph->value, value, (size_t)r->n * sizeof *value);
+  graph->n_value = r->n;
+  for (int i = 0; i < graph->n_param; i++) graph->param[i] = r->new_id[graph->param[i]];
+  for (int k = 0; k < graph->n_output; k++) graph->output[k] = r->new_id[graph->output[k]];
+}
+
 /* Takes out nodes that are not live, frees their subgraphs, and keeps only values that something
- * mentions. A node whose forward is gone becomes its own. */
+ * mentions. */
 static neap_status compact(neap_graph *graph, const bool *live, neap_error *error) {
   neap_status status = NEAP_OK;
   renumbering r = {.graph = graph};
@@ -260,49 +318,13 @@ static neap_status compact(neap_graph *graph, const bool *live, neap_error *erro
     status = graph_no_memory(error);
     goto done;
   }
-  /* New numbers in the order in which the nodes that stay mention the values; parameters of a
-   * subgraph first, since their order is the owner's. A value that nothing mentions gets none, but
-   * for what is held all the same, which comes last. */
-  for (int v = 0; v < graph->n_value; v++) r.new_id[v] = -1;
-  for (int i = 0; i < graph->n_param; i++) number(&r, graph->param[i]);
-  int n_node = 0;
-  for (int n = 0; n < graph->n_node; n++) {
-    place[n] = live[n] ? n_node++ : -1;
-    if (!live[n]) continue;
-    for (int i = 0; i < graph->node[n].n_in; i++) number_with_root(&r, graph->node[n].in[i]);
-    for (int k = 0; k < graph->node[n].n_out; k++) number_with_root(&r, graph->node[n].out[k]);
-  }
-  for (int k = 0; k < graph->n_output; k++) number_with_root(&r, graph->output[k]);
-  for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].is_held) number(&r, v);
+  int n_node = number_all(&r, live, place);
   status = note_dead(graph, r.new_id, error);
   if (status != NEAP_OK) goto done;
-  /* Nothing can fail from here on: until now the graph was as it came, for whoever frees it. Nodes
-   * move up; then all that refers to a node or a value by its number. */
-  for (int n = 0; n < graph->n_node; n++) {
-    if (live[n]) {
-      graph->node[place[n]] = graph->node[n];
-    } else {
-      for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
-    }
-  }
-  graph->n_node = n_node;
-  for (int n = 0; n < n_node; n++) {
-    neap_node *node = &graph->node[n];
-    node->forward = place[node->forward] >= 0 ? place[node->forward] : n;
-    for (int i = 0; i < node->n_in; i++)
-      node->in[i] = node->in[i] >= 0 ? r.new_id[node->in[i]] : NEAP_NO_VALUE;
-    for (int k = 0; k < node->n_out; k++) node->out[k] = r.new_id[node->out[k]];
-  }
-  for (int v = 0; v < r.n; v++) {
-    value[v] = graph->value[r.old_id[v]];
-    value[v].root = r.new_id[value[v].root];
-    value[v].node = value[v].node >= 0 ? place[value[v].node] : -1;
-  }
-  neap_copy_bytes(graph->value, value, (size_t)r.n * sizeof *value);
-  graph->n_value = r.n;
-  for (int i = 0; i < graph->n_param; i++) graph->param[i] = r.new_id[graph->param[i]];
-  for (int k = 0; k < graph->n_output; k++) graph->output[k] = r.new_id[graph->output[k]];
+
+  /* Nothing can fail from here on: until now the graph was as it came, for whoever frees it. */
+  move_nodes(graph, live, place, n_node);
+  rename_all(&r, place, value);
 done:
   neap_free(r.new_id);
   neap_free(r.old_id);
