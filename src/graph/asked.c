@@ -71,6 +71,7 @@ static void add_question(neap_buffer *out, const neap_kernel *kernel, const neap
   add(out, ask->in_layout, (size_t)ask->n_in * sizeof *ask->in_layout);
   add_attrs(out, ask->op, ask->attrs);
   add_choice(out, ask->choice, ask->n_in, ask->n_out);
+
   /* The pair's lists are as long as its node's operands: the kernel reads what they say. */
   if (ask->pair != NULL) add_choice(out, ask->pair, forward->n_in, forward->n_out);
 }
@@ -93,6 +94,7 @@ static graph_answer *remember(graph_asked *asked, const neap_choose *ask, bool t
   if (answer == NULL) return NULL;
   *answer =
     (graph_answer){.hash = hash, .n = asked->question.n, .taken = taken, .choice = *ask->choice};
+
   /* Copies, since the next question is written into the same buffer. */
   answer->question = neap_arena_copy(&asked->arena, asked->question.text, asked->question.n);
   answer->choice.in =
@@ -108,6 +110,7 @@ static graph_answer *remember(graph_asked *asked, const neap_choose *ask, bool t
  * the C library's own, so that tests which refuse memory meet the same allocations. */
 static void check_answer(const graph_answer *answer, const neap_kernel *kernel,
                          const neap_choose *ask) {
+  /* The kernel writes into lists of its own here, so that the answer at hand is not touched. */
   const size_t n_in = (size_t)ask->n_in, n_out = (size_t)ask->n_out;
   neap_choice fresh = *ask->choice;
   fresh.in = malloc((n_in + 1) * sizeof *fresh.in);
@@ -115,13 +118,17 @@ static void check_answer(const graph_answer *answer, const neap_kernel *kernel,
   if (fresh.in == NULL || fresh.out == NULL) goto done;
   neap_copy_bytes(fresh.in, ask->choice->in, n_in * sizeof *fresh.in);
   neap_copy_bytes(fresh.out, ask->choice->out, n_out * sizeof *fresh.out);
+
   /* A choice of its own, so that what was answered stays as it is. */
   neap_choose again = *ask;
   again.choice = &fresh;
   bool taken = neap_kernel_choose(kernel, &again);
   NEAP_ASSERT(taken == answer->taken, "one answer of %s to one question", ask->op->name);
+
   /* A kernel that refuses leaves no choice to be compared. */
   if (!taken) goto done;
+
+  /* All that a node takes over from an answer has to be as it was. */
   const neap_choice *was = &answer->choice;
   NEAP_ASSERT(fresh.engine == was->engine && fresh.algorithm == was->algorithm &&
                 fresh.n_thread == was->n_thread && fresh.scratch_bytes == was->scratch_bytes &&
@@ -145,10 +152,12 @@ bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
     *taken = neap_kernel_choose(kernel, ask);
     return true;
   }
+
   if (asked->bucket == NULL) {
     asked->bucket = neap_arena_alloc(&asked->arena, N_BUCKET * sizeof *asked->bucket);
     if (asked->bucket == NULL) return false;
   }
+
   /* The question as bytes, and whether it has been asked before. */
   asked->question.n = 0;
   add_question(&asked->question, kernel, ask, forward);
@@ -164,6 +173,7 @@ bool graph_ask(graph_asked *asked, const neap_kernel *kernel, neap_choose *ask,
     if (a->taken) take(a, ask);
     return true;
   }
+
   /* It has not: the kernel is asked, and its answer kept. */
   *taken = neap_kernel_choose(kernel, ask);
   graph_answer *answer = remember(asked, ask, *taken, hash);

@@ -23,6 +23,7 @@ static void check_definition(const neap_graph *graph, neap_value_id v) {
   NEAP_ASSERT(value->node >= -1 && value->node < graph->n_node,
               "value %d \"%s\" is defined by one of %d nodes or by none: %d", v, name_of(graph, v),
               graph->n_node, value->node);
+
   /* Both sides say it: the value which node makes it, the node which values it makes. */
   if (value->node < 0) return;
   const neap_node *node = &graph->node[value->node];
@@ -38,6 +39,7 @@ static void check_root(const neap_graph *graph, neap_value_id v) {
   NEAP_ASSERT(value->root >= 0 && value->root <= v,
               "the root of value %d \"%s\" never stands behind it: %d", v, name_of(graph, v),
               value->root);
+
   /* One step leads to the first version, so that roots can be compared without a walk. */
   const neap_value *root = &graph->value[value->root];
   NEAP_ASSERT(root->root == value->root,
@@ -59,6 +61,7 @@ static void check_region(const neap_graph *graph, neap_value_id v) {
   const neap_value *value = &graph->value[v];
   NEAP_ASSERT((unsigned)value->region < NEAP_N_REGION, "value %d \"%s\" has a region: %d", v,
               name_of(graph, v), (int)value->region);
+
   /* Only bytes of the owner have a number there. */
   bool is_placed = value->region == NEAP_REGION_ARGUMENT || value->region == NEAP_REGION_FRAME;
   NEAP_ASSERT(!is_placed || value->argument >= 0,
@@ -79,11 +82,14 @@ static int compare_names(const void *a, const void *b) {
 
 /* A name stands for one value after a run. */
 static void check_last(const neap_graph *graph) {
+  /* Names are interned, so that equal ones are one address, and sorting by address brings them
+   * together. */
   const neap_value **last = malloc(((size_t)graph->n_value + 1) * sizeof *last);
   if (last == NULL) return;
   int n = 0;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].is_blob && graph->value[v].is_last) last[n++] = &graph->value[v];
+
   /* Equal names stand side by side then. */
   if (n > 0) qsort(last, (size_t)n, sizeof *last, compare_names);
   for (int i = 1; i < n; i++)
@@ -96,6 +102,7 @@ static void check_last(const neap_graph *graph) {
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
 static void check_operands(const neap_graph *graph, int n) {
+  /* Inputs are absent or made before; outputs are there, and say so themselves. */
   const neap_node *node = &graph->node[n];
   for (int i = 0; i < node->n_in; i++) {
     /* Absent, or made before: the order of nodes is one in which they can run. */
@@ -168,6 +175,7 @@ static void check_recomputed(const neap_graph *graph, int n) {
   NEAP_ASSERT(once->op == node->op && once->stream == node->stream && once->attrs == node->attrs,
               "\"%s\" recomputes what \"%s\" does: %s, %s", node->name, once->name, node->op->name,
               once->op->name);
+
   /* The second run serves the backward; it must give the same bits and change nothing else. */
   NEAP_ASSERT(once->phase == NEAP_PHASE_FORWARD && node->phase == NEAP_PHASE_BACKWARD,
               "\"%s\" runs in the forward, its recomputation in the backward: %s, %s", once->name,
@@ -182,6 +190,7 @@ static void check_recomputed(const neap_graph *graph, int n) {
     NEAP_ASSERT(graph->value[node->out[k]].region == NEAP_REGION_ARENA,
                 "all that \"%s\" makes again is transient; \"%s\" is in %s", node->name,
                 name_of(graph, node->out[k]), neap_region_name(graph->value[node->out[k]].region));
+
   /* All of the backward reads the one copy. */
   for (int m = first + 1; m < n; m++)
     NEAP_ASSERT(graph->node[m].recomputes != node->recomputes,
@@ -193,6 +202,7 @@ static void check_pairing(const neap_graph *graph, int n) {
   NEAP_ASSERT(node->forward >= 0 && node->forward <= n,
               "the forward of node %d, %s \"%s\", is a node not behind it: %d", n, node->op->name,
               node->name, node->forward);
+
   /* Lengths are looked up by number, so that an op has one exactly when it needs one. */
   bool has_extent = (node->op->effects & NEAP_EFFECT_EXTENT) != 0;
   NEAP_ASSERT((node->extent > 0) == has_extent, "%s \"%s\" %s: %d", node->op->name, node->name,
@@ -214,6 +224,7 @@ static void check_operand(const neap_node *node, int operand, const char *what, 
 
 /* -1: nothing of the body asks for it. */
 static void check_port(const neap_node *node, int at) {
+  /* What `index` counts depends on the kind of port: operands, states, or items of the frames. */
   const neap_loop *loop = node->loop;
   const neap_port *port = &loop->port[at];
   if (port->index == -1) return;
@@ -263,6 +274,7 @@ static void check_loop(const neap_node *node) {
               "%s \"%s\" says how its iterations find their operands", node->op->name, node->name);
   if (loop == NULL) return;
   for (int p = 0; p < loop->n_port; p++) check_port(node, p);
+
   /* A state that begins with zeros has no initial operand, one that nobody asks for no final
    * one. */
   for (int s = 0; s < loop->n_state; s++) {
@@ -280,6 +292,7 @@ static void check_loop(const neap_node *node) {
 /* A loop and its backward have equal items: what the one writes there the other one reads. In the
  * body of an outer loop the frames may have been kept, and their maker is elsewhere. */
 static void check_halves(const neap_graph *graph, const neap_node *back) {
+  /* Only a backward that reads its frames in this graph has a forward here to be compared with. */
   const neap_loop *b = back->loop;
   if (b == NULL || !b->is_backward || b->frames < 0 || b->frames >= back->n_in ||
       back->in[b->frames] < 0)
@@ -287,6 +300,7 @@ static void check_halves(const neap_graph *graph, const neap_node *back) {
   int maker = graph->value[back->in[b->frames]].node;
   const neap_loop *f = maker >= 0 ? graph->node[maker].loop : NULL;
   if (f == NULL) return;
+
   /* The two are laid out apart, and the runner gives both the same bytes. */
   NEAP_ASSERT(f->n_item == b->n_item && f->record_bytes == b->record_bytes && f->grows == b->grows,
               "\"%s\" and its backward have equal items: %d in %zu bytes, %d in %zu",
@@ -324,6 +338,7 @@ static void check_sub(const neap_node *owner, const neap_graph *sub) {
                 name_of(sub, sub->param[i]), owner->name);
   }
   for (int k = 0; k < sub->n_output; k++) check_place(owner, sub, sub->output[k], "result");
+
   /* Parameters of the net and its constants are captured, so that the owner's operands say all that
    * it reads. */
   for (int v = 0; v < sub->n_value; v++)
@@ -337,6 +352,7 @@ static void check_sub(const neap_node *owner, const neap_graph *sub) {
 /* All bodies of a loop have the same parameters and results, of the same types. */
 static void check_bodies(const neap_node *node) {
   const neap_graph *first = node->sub[node->n_sub - node->n_body];
+
   /* The runner takes one or another by the lengths of an iteration, over the same ports. */
   for (int s = node->n_sub - node->n_body + 1; s < node->n_sub; s++) {
     const neap_graph *body = node->sub[s];
@@ -358,6 +374,7 @@ static void check_ids(const neap_graph *graph, int n, const neap_value_id *id, c
 
 void graph_check_nodes(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
+
   /* Values first: what follows reads them by number. */
   for (int v = 0; v < graph->n_value; v++) {
     check_definition(graph, v);
@@ -441,6 +458,7 @@ static void check_order_edges(const neap_graph *graph) {
   int *ends = malloc(((size_t)graph->n_value + 1) * sizeof *ends);
   if (ends == NULL) return;
   for (int v = 0; v < graph->n_value; v++) ends[v] = -1;
+
   /* No data goes from a reader to the writer behind it: the order edge alone keeps them apart. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -449,6 +467,8 @@ static void check_order_edges(const neap_graph *graph) {
       if ((node->effects & NEAP_EFFECT_RELEASE) != 0 && node->in[i] >= 0) ends[node->in[i]] = n;
   }
   for (int n = 0; n < graph->n_node; n++)
+
+    /* Every reader of a value that ends somewhere has an edge to where it ends. */
     for (int i = 0; i < graph->node[n].n_in; i++) {
       neap_value_id v = graph->node[n].in[i];
       if (v >= 0 && ends[v] >= 0)
@@ -472,6 +492,7 @@ static void check_commit_edges(const neap_graph *graph) {
 void graph_check(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
   graph_check_nodes(graph);
+
   /* Sorted and single, which the look-ups below count on. */
   check_edge_list(graph);
   for (int n = 0; n < graph->n_node; n++) {
@@ -510,11 +531,13 @@ static void check_bytes(const neap_graph *graph, neap_value_id v) {
 /* A constant is made by a node without effects and subnets from constants, from what such nodes
  * made on the way, or from parameters and state that the graph does not write. */
 static void check_constant(const neap_graph *graph, const bool *rewritten, const neap_node *node) {
+  /* In training parameters change with each step, so that nothing is the same in every run. */
   NEAP_ASSERT(!graph->train, "a graph that trains has no constants; %s \"%s\" makes one",
               node->op->name, node->name);
   NEAP_ASSERT(node->effects == NEAP_EFFECT_NONE && node->n_sub == 0,
               "%s \"%s\", which makes a constant, has no effects and no subnets", node->op->name,
               node->name);
+
   /* Whatever it reads must be the same in every run, too. */
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
@@ -531,16 +554,20 @@ static void check_constant(const neap_graph *graph, const bool *rewritten, const
 /* A node is `once` when all that it makes is constant, or read by such nodes alone and by nobody's
  * name. */
 static void check_constants(const neap_graph *graph) {
+  /* Storages of which the graph writes a new version: what they hold differs from run to run. */
   bool *rewritten = calloc((size_t)graph->n_value + 1, sizeof *rewritten);
   if (rewritten == NULL) return;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].root != v) rewritten[graph->value[v].root] = true;
+
+  /* What keeps its bytes from run to run has been made by a node that need not run again. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     NEAP_ASSERT(
       value->region != NEAP_REGION_CONSTANT || (value->node >= 0 && graph->node[value->node].once),
       "constant \"%s\" is made once", name_of(graph, v));
   }
+
   /* Nodes that are run once, and whoever reads on the way to what they make. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -561,6 +588,7 @@ static void check_constants(const neap_graph *graph) {
 
 void graph_check_laid_out(const neap_graph *graph) {
   if (!NEAP_DEBUG) return;
+
   /* Bytes by layout, then layouts by what was chosen, then what is left out of later runs. */
   for (int v = 0; v < graph->n_value; v++) check_bytes(graph, v);
   for (int n = 0; n < graph->n_node; n++) {

@@ -41,8 +41,10 @@ static const neap_layout *first_blocked(const neap_node *node, const neap_layout
 static void take_any_layout(const chooser *c, const neap_node *node, const neap_layout *in_layout,
                             neap_choice *choice) {
   const neap_layout *found = first_blocked(node, in_layout);
+
   /* None is blocked: the choice says plain already. */
   if (found == NULL) return;
+
   /* One loop runs over all operands' bytes: they must be of one size and in one order. */
   neap_value_id like = node->in[0];
   for (int i = 0; i < node->n_in; i++)
@@ -111,10 +113,12 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
                           .n_thread = c->options->n_thread,
                           .in = new_layouts(c, node->n_in),
                           .out = new_layouts(c, node->n_out)};
+
   /* A candidate that is refused leaves its lists in the arena: they are small, and few are
    * asked. */
   if (type == NULL || in_layout == NULL || choice->in == NULL || choice->out == NULL)
     return NO_MEMORY;
+
   /* What the kernel is told of the operands, as far as they have been chosen. */
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
@@ -122,8 +126,10 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
     if (!trial) in_layout[i] = c->layout[node->in[i]];
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
+
   /* Before it is asked: a kernel may count on its dtypes. */
   if (!dtypes_fit(c->graph, node, kernel)) return REFUSED;
+
   /* What an enforced pair writes are bytes that others find in order: behind a Reorder they would
    * have another writer, whom no edge lets wait for the readers of the old version. */
   bool plain = c->options->plain || node->n_enforced > 0;
@@ -144,6 +150,7 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   bool taken;
   if (!graph_ask(c->asked, kernel, &ask, &c->graph->node[node->forward], &taken)) return NO_MEMORY;
   if (!taken) return REFUSED;
+
   /* A kernel may answer with layouts that were not asked for. */
   if (plain && !all_plain(choice, node->n_in, node->n_out)) return REFUSED;
   return TAKEN;
@@ -181,6 +188,8 @@ static bool has_stash(const neap_graph *graph, const neap_node *node) {
 /* Whether all backward nodes of forward node n would go along with `engine`. Settles their kernels
  * when so. */
 static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice *choice) {
+  /* Each backward node is asked as if its inputs were plain: their layouts are not known before the
+   * nodes between have been chosen. */
   const neap_graph *graph = c->graph;
   for (int m = n + 1; m < graph->n_node; m++) {
     if (graph->node[m].forward != n) continue;
@@ -193,6 +202,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
     verdict v = ask(c, m, kernel, choice, true, NULL, c->options->scratch_limit, &trial);
     if (v != TAKEN) return v;
   }
+
   /* All were asked before any is settled: a pair that one node refuses must leave the others free
    * for the next engine. */
   for (int m = n + 1; m < graph->n_node; m++)
@@ -203,6 +213,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
 
 /* Why this kernel, where it has not said so itself. `n_refused` others were asked before it. */
 static const char *say_why(const chooser *c, int n, const neap_kernel *kernel, int n_refused) {
+  /* The first answer that is true. Where the record has one kernel there was nothing to decide. */
   const neap_node *node = &c->graph->node[n];
   const bool is_only = node->op->kernels[1].run == NULL;
   if (is_only) return NULL;
@@ -235,10 +246,16 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
   const neap_choice *like = like_of(c);
   const neap_kernel *k = NULL;
   int n_refused = 0;
+
+  /* In the order of preference. Each kernel is asked only if nothing that is settled rules it
+   * out. */
   while ((k = neap_kernel_next(node->op, k, c->options->force, c->options->engine)) != NULL) {
     if (c->kernel[n] != NULL && k != c->kernel[n]) continue; /* settled by its forward */
     /* Another engine would have other layouts, and move bytes. */
     if (like != NULL && like->engine != k->engine) continue;
+
+    /* A choice that follows another one stands for a pair that has agreed before; a free one of a
+     * forward must suit its backward, too. */
     verdict v;
     if (like != NULL) {
       v = ask_like(c, n, k, pair, like, choice); /* its pair has agreed already */
@@ -253,6 +270,9 @@ static neap_status choose_node(chooser *c, int n, neap_choice *choice, neap_erro
     }
     n_refused++;
   }
+
+  /* No kernel. That is as it should be for what the runner does; for anything else it is an
+   * error. */
   if ((node->effects & (NEAP_EFFECT_CONTROL | NEAP_EFFECT_RELEASE)) != 0)
     return choose_control(c, node, choice, error);
   neap_error inner = {0};
@@ -296,6 +316,8 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
 static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options,
                                 neap_choices *out, graph_asked *asked, int *cap,
                                 neap_error *error) {
+  /* What has been chosen so far, by node and by value of this graph alone: inside a subnet other
+   * numbers hold. */
   chooser c = {.graph = graph, .options = options, .out = out, .asked = asked, .first = out->n};
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
@@ -326,6 +348,7 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   memset(out, 0, sizeof *out);
   neap_status status = choose_graph(graph, options, out, &asked, &cap, error);
   graph_asked_fini(&asked);
+
   /* Only what was chosen as a whole is compared: on failure nothing is left. */
   if (status == NEAP_OK && options->like != NULL)
     status = take_from_like(out, options->like, error);
@@ -355,6 +378,7 @@ static void compare_graph(neap_choices *choices, const neap_choices *free, const
                           int *next) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+
     neap_choice *a = &choices->choice[*next];
     const neap_choice *b = &free->choice[(*next)++];
     /* Another number of threads alone changes no bit of most kernels. */
@@ -445,6 +469,7 @@ static neap_status fail_line(const char *text, const char *line, const neap_node
                                       "scratch", "stash",     "changed"};
   int word = 0;
   size_t a = strcspn(text, " \n"), b = strcspn(line, " \n");
+
   /* Words that are equal are passed over in both lines. */
   while (a == b && strncmp(text, line, a) == 0 && text[a] == ' ' && line[b] == ' ') {
     text += a + 1;
@@ -453,6 +478,8 @@ static neap_status fail_line(const char *text, const char *line, const neap_node
     a = strcspn(text, " \n");
     b = strcspn(line, " \n");
   }
+
+  /* The word's place in the line says what it is. Texts may be of any length, so words are cut. */
   return neap_fail(error, NEAP_PLAN,
                    "%s \"%s\": its stored %s is \"%.*s\", its kernels say \"%.*s\"", node->op->name,
                    node->name, word < NEAP_COUNT(field) ? field[word] : "layout",
@@ -497,6 +524,7 @@ static neap_status read_list(const char **text, const char *word, neap_arena *ar
   int *number = neap_arena_alloc(arena, ((size_t)n + 1) * sizeof *number);
   if (number == NULL) return graph_no_memory(error);
 
+  /* Exactly as many numbers as were announced, and then the end of the line. */
   for (int i = 0; i < n; i++) {
     if (sscanf(at, " %d%n", &number[i], &used) != 1) return fail_list(error);
     at += used;
@@ -514,15 +542,18 @@ neap_status neap_choices_recall(const char *text, const neap_graph *graph, neap_
   if (sscanf(text, "constants %d\n%n", &constants, &used) != 1 || constants < 0 || constants > 2)
     return neap_fail(error, NEAP_PLAN,
                      "stored choices do not begin by saying whether constants are held");
+
   text += used;
   neap_recomputed *r = &choices->recomputed;
   neap_arena *arena = &choices->arena;
   NEAP_TRY(read_list(&text, "recomputed", arena, &r->n_node, &r->node, error));
+
   /* The line of bodies stands only where they recompute. */
   if (strncmp(text, "bodies", strlen("bodies")) == 0)
     NEAP_TRY(read_list(&text, "bodies", arena, &r->n_body, &r->body, error));
   choices->no_constants = constants == 0;
   choices->hold_constants = constants == 2;
+
   /* The lines of nodes are only compared. */
   neap_buffer line = {0};
   neap_status status = compare_text(&text, choices, graph, &next, &line, error);

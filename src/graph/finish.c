@@ -64,6 +64,8 @@ static neap_status fail_late_length(const neap_node *node, neap_error *error) {
 /* One pass decides, since what a late node makes is read behind it. */
 static neap_status find_late(const neap_graph *graph, lateness *late, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
+    /* Late is what commits, what reads something made late, and a Free of what a late node reads:
+     * it has to stay behind its reader. */
     const neap_node *node = &graph->node[n];
     const bool commits = (node->effects & NEAP_EFFECT_COMMIT) != 0;
     const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
@@ -80,14 +82,17 @@ static neap_status find_late(const neap_graph *graph, lateness *late, neap_error
 
 /* Puts the late nodes behind the others. `sorted` and `place` are room, by node. */
 static void move_late(neap_graph *graph, const bool *late, neap_node *sorted, int *place) {
+  /* Where the late ones begin. */
   const int n = graph->n_node;
   int n_early = 0;
   for (int i = 0; i < n; i++)
     if (!late[i]) n_early++;
+
   /* Both halves keep their order. So the readers of an old version, which are not late unless for
    * another reason, still come before what overwrites it. */
   int at = 0, at_late = n_early;
   for (int i = 0; i < n; i++) place[i] = late[i] ? at_late++ : at++;
+
   /* A gradient that reads nothing of its forward (Sum's: a shape) stays where it is when the
    * forward moves behind it. Then they are no pair: kernels are chosen in order, and a backward's
    * after its forward's. */
@@ -106,6 +111,7 @@ static neap_status commits_last(neap_graph *graph, neap_error *error) {
   lateness late = {neap_alloc_zeroed(n), neap_alloc_zeroed(n_value), neap_alloc_zeroed(n_value)};
   neap_node *sorted = neap_alloc(n * sizeof *sorted);
   int *place = neap_alloc(n * sizeof *place);
+
   /* All room at once, so that one exit frees it whatever failed. */
   neap_status status = NEAP_OK;
   if (late.node == NULL || late.made == NULL || late.read == NULL || sorted == NULL ||
@@ -136,6 +142,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
     if (graph->value[v].region != NEAP_REGION_ARENA && graph->value[v].is_last &&
         graph->value[v].node >= 0)
       needed[v] = true;
+
   /* Readers stand behind makers: when a node is looked at, all that could need it has been. */
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
@@ -147,6 +154,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
       if (needed[node->out[k]]) live[n] = true;
     if (live[n]) mark_inputs(node, needed);
   }
+
   /* A Free stays when something that it frees does: by itself it needs nothing to be made. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -162,6 +170,7 @@ static void mark(const neap_graph *graph, bool *live, bool *needed) {
 static void trim_outputs(const neap_graph *graph, neap_node *node, const bool *needed) {
   /* Outputs are its subnets'; frames go by trim_frames. */
   if ((node->effects & NEAP_EFFECT_CONTROL) != 0) return;
+
   /* From the end: an output in the middle has a position that others count from. */
   for (; node->n_out > 1; node->n_out--) {
     neap_value_id last = node->out[node->n_out - 1];
@@ -178,9 +187,12 @@ static neap_status trim_frames(neap_graph *graph, neap_node *node, const bool *n
                                neap_error *error) {
   const int frames = node->loop != NULL && !node->loop->is_backward ? node->loop->frames : -1;
   if (frames < 0 || needed[node->out[frames - node->n_in]]) return NEAP_OK;
+
   /* Bodies for lengths that were met later are built from the op, so there is one here. */
   neap_loop *loop = graph_copy_loop(&graph->arena, node->loop);
   if (loop == NULL) return graph_no_memory(error);
+
+  /* Frames are the last of the outputs, so that no other operand's number changes. */
   node->loop = loop;
   node->n_out--;
   loop->frames = -1;
@@ -188,6 +200,8 @@ static neap_status trim_frames(neap_graph *graph, neap_node *node, const bool *n
   loop->n_item = 0;
   loop->state_bytes = loop->record_bytes = 0;
   for (int s = 0; s < loop->n_state; s++) loop->state[s].item = -1;
+
+  /* Values that lay in the frames are transient now, and live until the iteration's last reader. */
   neap_graph *body = node->sub[node->n_sub - 1];
   for (int v = 0; v < body->n_value; v++) {
     neap_value *value = &body->value[v];
@@ -195,6 +209,7 @@ static neap_status trim_frames(neap_graph *graph, neap_node *node, const bool *n
     value->region = NEAP_REGION_ARENA;
     value->is_last = false;
   }
+
   /* What was only computed to be kept goes, too. */
   return graph_finish(body, false, error);
 }
@@ -254,14 +269,22 @@ static neap_status note_dead(neap_graph *graph, const int *new_id, neap_error *e
 static int number_all(renumbering *r, const bool *live, int *place) {
   const neap_graph *graph = r->graph;
   int n_node = 0;
+
+  /* Parameters of a subgraph keep the order in which the owner counts them. */
   for (int v = 0; v < graph->n_value; v++) r->new_id[v] = -1;
   for (int i = 0; i < graph->n_param; i++) number(r, graph->param[i]);
+
+  /* Then as the nodes mention them. Names play no part, so that nets which differ in names alone
+   * have one text. */
   for (int n = 0; n < graph->n_node; n++) {
     place[n] = live[n] ? n_node++ : -1;
     if (!live[n]) continue;
     for (int i = 0; i < graph->node[n].n_in; i++) number_with_root(r, graph->node[n].in[i]);
     for (int k = 0; k < graph->node[n].n_out; k++) number_with_root(r, graph->node[n].out[k]);
   }
+
+  /* Results that no node mentions, and blobs that a workspace holds though nobody uses them
+   * here. */
   for (int k = 0; k < graph->n_output; k++) number_with_root(r, graph->output[k]);
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].is_held) number(r, v);
@@ -342,6 +365,7 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
     status = graph_no_memory(error);
     goto done;
   }
+
   /* Which nodes stay, and of those only the operands that mean something. */
   if (all) {
     memset(live, true, (size_t)graph->n_node);
@@ -358,6 +382,8 @@ static neap_status remove_dead(neap_graph *graph, bool all, neap_error *error) {
       if (status != NEAP_OK) goto done;
     }
   }
+
+  /* Nodes and values that nothing needs are out of use by now; last the numbers close up. */
   status = compact(graph, live, error);
 done:
   neap_free(live);
@@ -394,6 +420,7 @@ static neap_status edge_too_late(const neap_graph *graph, int reader, int writer
   bool release = (w->effects & NEAP_EFFECT_RELEASE) != 0;
   neap_fail(&inner, NEAP_GRAPH, "needs \"%s\" after %s \"%s\" has %s it", graph->value[v].name,
             w->op->name, w->name, release ? "freed" : "overwritten");
+
   /* What to do about it is another thing for a Free than for an update. */
   neap_hint(&inner, release ? "free it after its last reader, the backward pass included"
                             : "take the gradient before the update, or copy the blob first");
@@ -440,6 +467,8 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool 
                                  neap_error *error) {
   int n_seen = 0;
   for (int n = 0; n < graph->n_node; n++) {
+    /* Edges of nodes before n are all there, so that a recomputation sees which of them nobody
+     * waits for. */
     const neap_node *node = &graph->node[n];
     const bool releases = (node->effects & NEAP_EFFECT_RELEASE) != 0;
     if (node->recomputes > 0) NEAP_TRY(wait_for_all(graph, n, closed, &n_seen, error));
@@ -458,6 +487,7 @@ static neap_status collect_edges(neap_graph *graph, const neap_uses *uses, bool 
 /* Sorted, then the first of each (from, to) is kept. Fails where a reader stands behind what
  * overwrites or frees its value. */
 neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
+  /* Made from nothing each time: passes change nodes and values and leave old edges behind. */
   neap_uses uses;
   graph->n_edge = 0;
   bool *closed = neap_alloc_zeroed((size_t)graph->n_node + 1);
@@ -469,8 +499,11 @@ neap_status graph_make_edges(neap_graph *graph, neap_error *error) {
   }
   neap_free(closed);
   if (status != NEAP_OK) return status;
+
+  /* Sorted, so that what reads edges finds those of a node side by side. */
   if (graph->n_edge > 0)
     qsort(graph->edge, (size_t)graph->n_edge, sizeof *graph->edge, compare_edges);
+
   /* Equal pairs stand side by side, the data edge first: that one is kept. */
   int kept = 0;
   for (int e = 0; e < graph->n_edge; e++)

@@ -53,6 +53,7 @@ neap_status neap_graph_check_form(const neap_graph *graph, const neap_graph *lik
       graph->n_edge != like->n_edge)
     return neap_fail(error, NEAP_GRAPH, "one graph has %d ops and %d values, the other %d and %d",
                      graph->n_node, graph->n_value, like->n_node, like->n_value);
+
   /* Nodes and counts are equal by now, so that a number means one value in both. */
   for (int v = 0; v < graph->n_value; v++)
     if (!same_value(&graph->value[v], &like->value[v]))

@@ -45,6 +45,7 @@ void neap_graph_free(neap_graph *graph) {
   if (graph == NULL) return;
   for (int n = 0; n < graph->n_node; n++)
     for (int s = 0; s < graph->node[n].n_sub; s++) neap_graph_free(graph->node[n].sub[s]);
+
   /* Lists that grow are the heap's; all that they point to lies in the arena. */
   neap_free(graph->node);
   neap_free(graph->value);
@@ -60,7 +61,9 @@ int graph_add_value(neap_graph *graph, const char *name, const neap_type *type) 
   const neap_type own = *type;
   if (!neap_list_grow(&graph->value, &graph->cap_value, graph->n_value + 1, sizeof *graph->value))
     return -1;
+
   int id = graph->n_value++;
+
   /* Transient, made by nobody and a storage of its own, until the caller says otherwise. */
   graph->value[id] = (neap_value){.name = name,
                                   .type = own,
@@ -79,6 +82,7 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
       !neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + 1, sizeof *graph->node))
     return -1;
   int index = graph->n_node++;
+
   /* Texts are never NULL, so that whatever prints a node need not look. */
   graph->node[index] = (neap_node){.op = op,
                                    .n_in = n_in,
@@ -159,12 +163,14 @@ neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error 
   out->list = NULL;
   out->first = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *out->first);
   if (out->first == NULL) return graph_no_memory(error);
+
   /* How many readers each value has. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     for (int i = 0; i < node->n_in; i++)
       if (!is_repeat(node, i)) out->first[node->in[i]]++;
   }
+
   /* Where each list ends. */
   int total = 0;
   for (int v = 0; v < graph->n_value; v++) {
@@ -177,6 +183,7 @@ neap_status neap_graph_uses(const neap_graph *graph, neap_uses *out, neap_error 
     neap_uses_fini(out);
     return graph_no_memory(error);
   }
+
   /* Each reader before those that are there: when all are, the ends have become beginnings. */
   for (int n = graph->n_node - 1; n >= 0; n--) {
     const neap_node *node = &graph->node[n];
@@ -242,6 +249,7 @@ static size_t growing_bytes(const neap_graph *graph) {
 bool neap_node_may_stop(const neap_node *node) {
   const neap_loop *loop = node->loop;
   if ((node->effects & NEAP_EFFECT_FAULT) != 0) return true;
+
   /* Frames that grow are memory that a run asks for, and may be refused. */
   if (loop != NULL && loop->grows && !loop->is_backward && loop->frames >= 0) return true;
   for (int s = 0; s < node->n_sub; s++)
@@ -268,6 +276,8 @@ bool neap_graph_stops_late(const neap_graph *graph) {
   bool committed = false;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
+
+    /* Behind a commit of another node, or behind one of its own. */
     if (committed && neap_node_may_stop(node)) return true;
     if (stops_behind_itself(node)) return true;
     if ((node->effects & NEAP_EFFECT_COMMIT) != 0) committed = true;
@@ -284,6 +294,7 @@ static bool has_next_version(const neap_graph *graph, int v) {
 
 /* Of each storage that is there before the graph runs and gets a new version. */
 static size_t copied_bytes(const neap_graph *graph) {
+  /* Only where a run can fail behind a commit must it be possible to put back what was there. */
   if (!neap_graph_stops_late(graph)) return 0;
   size_t total = 0;
   for (int v = 0; v < graph->n_value; v++) {
@@ -300,6 +311,7 @@ static size_t copied_bytes(const neap_graph *graph) {
 size_t neap_graph_region_bytes(const neap_graph *graph, neap_region region) {
   if (region == NEAP_REGION_FRAME) return growing_bytes(graph);
   size_t total = region == NEAP_REGION_STATE ? copied_bytes(graph) : 0;
+
   /* Versions behind the first lie in its bytes. */
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].region == region && graph->value[v].root == v)

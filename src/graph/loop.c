@@ -49,6 +49,7 @@ static bool is_version(const neap_node *node, int s) {
 
 /* Tables of the right size, zeroed; NULL when refused. frames -1: no gradient goes through it. */
 static neap_loop *new_loop(neap_arena *arena, const neap_node *node, int n_state) {
+  /* A port for each operand, and one for the condition. */
   neap_loop *loop = neap_arena_alloc(arena, sizeof *loop);
   if (loop == NULL) return NULL;
   *loop = (neap_loop){.n_port = node->n_in + node->n_out + 1, .n_state = n_state, .frames = -1};
@@ -65,12 +66,14 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
   neap_loop *loop = node->loop = new_loop(&graph->arena, node, n_state);
   if (loop == NULL) return graph_no_memory(error);
   loop->has_condition = node->n_sub > node->n_body;
+
   /* Recurrent: as many iterations as sequences have rows. While: until the condition says so, and
    * never more than max, where it has one. */
   if (loop->has_condition)
     loop->max = graph_attr_int(node, "max");
   else
     loop->n_step = loop->max = graph->value[node->in[n_state]].type.shape.dim[0];
+
   /* Inputs: states, rows of sequences, captures, in this order. A state that the body writes where
    * it lies is an operand like a capture. */
   for (int i = 0; i < node->n_in; i++) {
@@ -80,6 +83,8 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
     if (is_row) *port = (neap_port){NEAP_PORT_SLICE, i, body->value[body->param[i]].bytes};
     if (i < n_state && !is_version(node, i)) port->kind = NEAP_PORT_STATE;
   }
+
+  /* Outputs: final states, then rows of what is stacked. */
   for (int k = 0; k < node->n_out; k++) {
     const int operand = node->n_in + k;
     const size_t bytes = body->value[body->output[k]].bytes;
@@ -94,6 +99,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
     /* Rows that no iteration reaches must be zero, since the loop may end early. */
     if (loop->has_condition) loop->zero[loop->n_zero++] = operand;
   }
+
   /* The condition's result belongs to no output, so its place is behind them all. */
   loop->port[node->n_in + node->n_out] = (neap_port){NEAP_PORT_FLAG, 0, 0};
   return NEAP_OK;
@@ -104,6 +110,7 @@ neap_status graph_make_loop(neap_graph *graph, int index, neap_error *error) {
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop) {
   neap_loop *copy = neap_arena_copy(arena, loop, sizeof *copy);
   if (copy == NULL) return NULL;
+
   /* Tables that a loop has not are copied as nothing, which is no refusal. */
   copy->port = neap_arena_copy(arena, loop->port, (size_t)loop->n_port * sizeof *loop->port);
   copy->state = neap_arena_copy(arena, loop->state, (size_t)loop->n_state * sizeof *loop->state);
@@ -133,11 +140,15 @@ static bool own_lists(neap_graph *to, neap_node *node) {
   neap_value_id *ids =
     neap_arena_alloc(&to->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (ids == NULL) return false;
+
   /* One list for both, as graph_add_node makes it. */
   for (int i = 0; i < node->n_in; i++) ids[i] = node->in[i];
   for (int k = 0; k < node->n_out; k++) ids[node->n_in + k] = node->out[k];
   node->in = ids;
   node->out = ids + node->n_in;
+
+  /* The tables by which a node finds its attributes and pairs, and the loop's, are the clone's too:
+   * either graph may be freed first. */
   node->attrs = graph_copy_attrs(to, node->op, node->attrs);
   node->enforced =
     neap_arena_copy(&to->arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
@@ -171,9 +182,13 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
       !neap_list_grow(&to->value, &to->cap_value, from->n_value + 1, sizeof *to->value) ||
       !neap_list_grow(&to->edge, &to->cap_edge, from->n_edge + 1, sizeof *to->edge))
     goto fail;
+
   /* Numbers stay, whatever is left out: what refers to a value by its number means the same. */
   memcpy(to->value, from->value, (size_t)from->n_value * sizeof *to->value);
   if (from->n_edge > 0) memcpy(to->edge, from->edge, (size_t)from->n_edge * sizeof *to->edge);
+
+  /* The counts are set before anything that may fail, so that a clone that is given up frees what
+   * it has. */
   to->n_value = from->n_value;
   to->n_edge = from->n_edge;
   to->n_param = from->n_param;
@@ -183,6 +198,7 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
   to->output =
     neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);
   if (to->param == NULL || to->output == NULL) goto fail;
+
   /* What a node that is left out makes has no definition; no node that is cloned mentions it. */
   for (int v = 0; v < to->n_value; v++)
     if (to->value[v].node >= n_node) to->value[v].node = -1;

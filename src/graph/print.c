@@ -15,6 +15,8 @@
 /* Two numbers that differ never print alike. A subnet is printed as the graph it became, behind its
  * node. */
 static void print_attr(const neap_attr *attr, const neap_attr_value *value, neap_buffer *out) {
+  /* Numbers with all their digits; lists in braces; every other type is an integer, or the number
+   * of a word. */
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: neap_buffer_add_number(out, value->f); return;
     /* The net's name moves no byte; what is in it stands behind the node. */
@@ -59,12 +61,14 @@ static void print_value_canonical(const neap_graph *graph, int v, neap_buffer *o
   char shape[NEAP_SHAPE_TEXT];
   neap_buffer_add(out, "%%%d:%s%s", v, neap_dtype_name(value->type.dtype),
                   neap_shape_text(&value->type.shape, shape));
+
   /* Most values are transient, and say nothing here. */
   if (value->region != NEAP_REGION_ARENA)
     neap_buffer_add(out, "@%s/%s%s", neap_region_name(value->region), neap_role_name(value->role),
                     value->keep ? "/keep" : "");
   if (value->region == NEAP_REGION_ARGUMENT || value->region == NEAP_REGION_FRAME)
     neap_buffer_add(out, "#%d", value->argument);
+
   /* A version needs no address of its own, so which one it is of counts. */
   if (value->root != v) neap_buffer_add(out, "=%%%d", value->root);
 }
@@ -76,6 +80,7 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
   indent(depth, out);
   neap_buffer_add(out, "loop %d %d %lld frames %d %d (", loop->is_backward, loop->has_condition,
                   (long long)loop->max, loop->frames, loop->grows);
+
   /* Bytes of items tell their offsets, one behind the other. */
   for (int i = 0; i < loop->n_item; i++) neap_buffer_add(out, " %zu", loop->item[i].bytes);
   neap_buffer_add(out, " ) ports");
@@ -89,6 +94,9 @@ static void print_loop(const neap_loop *loop, int depth, neap_buffer *out) {
  * another one under this name. The version in the key vouches for Neap's. */
 static void print_record(const neap_op *op, neap_buffer *out) {
   if (neap_op_origin(op) == NULL) return;
+
+  /* What a planner reads of a record: pairs, effects, and of its kernels all that choosing looks
+   * at. */
   const neap_pair *const pairs[] = {op->inplace, op->enforced, op->alias};
   const int n[] = {op->n_inplace, op->n_enforced, op->n_alias};
   neap_buffer_add(out, " [effects %u", op->effects);
@@ -116,6 +124,8 @@ static void print_canonical(const neap_graph *graph, int depth, neap_buffer *out
       print_value_canonical(graph, v, out);
     }
   neap_buffer_add(out, " )\n");
+
+  /* Each node as an equation: what it makes, the op, what it reads. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     indent(depth, out);
@@ -162,6 +172,7 @@ static void print_people(const neap_graph *graph, int depth, neap_buffer *out) {
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     indent(depth, out);
+
     neap_buffer_add(out, "%4d ", n + 1);
     for (int k = 0; k < node->n_out; k++) {
       neap_buffer_add(out, k > 0 ? ", " : "");
