@@ -66,60 +66,92 @@ static size_t missing_undo(const neap_workspace *ws, const neap_program *program
   return need > has ? need - has : 0;
 }
 
-/* Arena and pool are two regions, which the programs of a workspace share; each is as large as the
- * largest of its programs needs. `fresh` (may be NULL): the program's blobs that are not the
- * workspace's yet. BUDGET errors that say the least that would do. */
-static neap_status check_limits(const neap_workspace *ws, const neap_program *program,
-                                const neap_tensor *fresh, neap_error *error) {
-  const char *name = neap_program_graph(program)->name;
-  size_t need = arena_need(program), pool = neap_workspace_pool(ws).reserved_bytes,
-         banks = neap_workspace_bank_bytes(ws, program);
-  size_t has = takes(program) ? pool : ws->arena_bytes,
-         other = (takes(program) ? ws->arena_bytes : pool) + banks;
-  size_t want = NEAP_MAX(need, has);
-  const size_t now = neap_workspace_held_bytes(ws);
-  char a[24], b[24];
-  neap_error refused = {.held_bytes = (int64_t)now};
-  /* The budget is one on arena, pool and banks together. */
-  if (ws->budget_bytes > 0 && want + other > ws->budget_bytes) {
-    char text[160], c[24], beside[96] = "";
-    const char *what = takes(program) ? "an arena" : "a pool";
-    if (banks > 0) what = "banks";
-    if (other > 0)
-      snprintf(beside, sizeof beside, ", beside %s of %s%s,", what,
-               neap_bytes_text((double)other, c), banks > 0 ? "" : " for other programs");
-    refused.limit = "budget";
-    refused.limit_bytes = (int64_t)ws->budget_bytes;
-    refused.least_bytes = (int64_t)(want + other);
-    neap_refused_fixed(&refused, what, other);
-    neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
-    return neap_fail_budget(
-      error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s", name,
-      takes(program) ? "pool" : "arena",
-      neap_bytes_text_beside((double)want, (double)ws->budget_bytes, a), beside,
-      neap_bytes_text_beside((double)ws->budget_bytes, (double)want, b),
-      name_largest(&refused, text));
-  }
-  /* The total is one on all that the workspace holds: what it has now, less what is replaced, and
-   * what the program brings. */
+/* What a program that is attached, or that runs, makes of arena, pool and banks. Arena and pool are
+ * two regions, which the programs of a workspace share; each is as large as the largest of its
+ * programs needs. */
+typedef struct region_need {
+  size_t has, want; /* of the region that the program uses, pool or arena: now, and then */
+  size_t other;     /* of the other one, which stays as it is */
+  size_t banks;     /* of all banks but main, then */
+} region_need;
+
+static region_need need_of(const neap_workspace *ws, const neap_program *program) {
+  size_t pool = neap_workspace_pool(ws).reserved_bytes;
+  region_need need = {.has = takes(program) ? pool : ws->arena_bytes,
+                      .other = takes(program) ? ws->arena_bytes : pool,
+                      .banks = neap_workspace_bank_bytes(ws, program)};
+  need.want = NEAP_MAX(arena_need(program), need.has);
+  return need;
+}
+
+/* The budget is one on arena, pool and banks together. BUDGET error with the least that would
+ * do. */
+static neap_status check_budget(const neap_workspace *ws, const neap_program *program,
+                                const region_need *need, neap_error *error) {
+  size_t beside = need->other + need->banks;
+  if (ws->budget_bytes == 0 || need->want + beside <= ws->budget_bytes) return NEAP_OK;
+
+  /* The refusal says what takes room besides, and which of the program's blobs are large. */
+  char a[24], b[24], c[24], largest[160], besides[96] = "";
+  const char *what = takes(program) ? "an arena" : "a pool";
+  if (need->banks > 0) what = "banks";
+  if (beside > 0)
+    snprintf(besides, sizeof besides, ", beside %s of %s%s,", what,
+             neap_bytes_text((double)beside, c), need->banks > 0 ? "" : " for other programs");
+  neap_error refused = {.limit = "budget",
+                        .limit_bytes = (int64_t)ws->budget_bytes,
+                        .least_bytes = (int64_t)(need->want + beside),
+                        .held_bytes = (int64_t)neap_workspace_held_bytes(ws)};
+  neap_refused_fixed(&refused, what, beside);
+  neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
+  return neap_fail_budget(
+    error, &refused, "net \"%s\": %s of %s%s exceeds the workspace's budget of %s%s",
+    neap_program_graph(program)->name, takes(program) ? "pool" : "arena",
+    neap_bytes_text_beside((double)need->want, (double)ws->budget_bytes, a), besides,
+    neap_bytes_text_beside((double)ws->budget_bytes, (double)need->want, b),
+    name_largest(&refused, largest));
+}
+
+/* The total is one on all that the workspace holds: what it has now, less what is replaced, and
+ * what the program brings. `fresh` (may be NULL): the program's blobs that are not the workspace's
+ * yet. BUDGET error with the least that would do. */
+static neap_status check_total(const neap_workspace *ws, const neap_program *program,
+                               const neap_tensor *fresh, const region_need *need,
+                               neap_error *error) {
   if (ws->total_bytes == 0) return NEAP_OK;
+
+  /* Constants that have been made are among what is held now. */
   const neap_attachment *own = neap_workspace_attachment((neap_workspace *)ws, program);
   size_t constants = own != NULL && own->constants != NULL
                        ? 0
                        : neap_program_plan(program)->region_bytes[NEAP_REGION_CONSTANT];
   size_t blobs = constants + fresh_bytes(program, fresh) + missing_undo(ws, program);
-  size_t held = now - has + want + blobs + banks - neap_workspace_bank_bytes(ws, NULL);
+  size_t now = neap_workspace_held_bytes(ws), kept = now - need->has;
+  size_t grown = need->banks - neap_workspace_bank_bytes(ws, NULL);
+  size_t held = kept + need->want + blobs + grown;
   if (held <= ws->total_bytes) return NEAP_OK;
-  refused.limit = "total";
-  refused.limit_bytes = (int64_t)ws->total_bytes;
-  refused.least_bytes = (int64_t)held;
-  neap_refused_fixed(&refused, "held already", now - has);
+
+  char a[24], b[24];
+  neap_error refused = {.limit = "total",
+                        .limit_bytes = (int64_t)ws->total_bytes,
+                        .least_bytes = (int64_t)held,
+                        .held_bytes = (int64_t)now};
+  neap_refused_fixed(&refused, "held already", kept);
   neap_refused_fixed(&refused, "the net's own blobs", blobs);
   neap_plan_name_peak(neap_program_plan(program), neap_program_graph(program), &refused);
   return neap_fail_budget(error, &refused,
-                          "net \"%s\": the workspace would hold %s, its total is %s", name,
+                          "net \"%s\": the workspace would hold %s, its total is %s",
+                          neap_program_graph(program)->name,
                           neap_bytes_text_beside((double)held, (double)ws->total_bytes, a),
                           neap_bytes_text_beside((double)ws->total_bytes, (double)held, b));
+}
+
+/* Both limits of the workspace, before anything is taken. `fresh`: see check_total. */
+static neap_status check_limits(const neap_workspace *ws, const neap_program *program,
+                                const neap_tensor *fresh, neap_error *error) {
+  const region_need need = need_of(ws, program);
+  NEAP_TRY(check_budget(ws, program, &need, error));
+  return check_total(ws, program, fresh, &need, error);
 }
 
 /* Puts a larger arena in the old one's place. Its values do not move over. */
@@ -270,46 +302,53 @@ bool neap_workspace_lacks_blob(neap_workspace *ws, const neap_program *program) 
   return false;
 }
 
+/* Blob b is looked up again: the name must lead to a tensor of its type, which the program may
+ * write if it does. */
+static neap_status refresh_blob(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
+  const char *net = neap_program_graph(a->program)->name;
+  neap_program_blob *blob = neap_program_blob_at(a->program, b);
+  neap_found found = neap_workspace_find(ws, a->name[b]);
+  neap_blob_kind kind =
+    found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
+  if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR)
+    return neap_workspace_fail_kind(net, blob->name, kind, error);
+  if (kind == NEAP_BLOB_EMPTY)
+    return neap_fail(error, NEAP_NAME,
+                     "net \"%s\": blob \"%s\" has been removed from the workspace", net,
+                     blob->name);
+
+  /* Another program has left bytes of another shape here: this one only writes, so it takes its
+   * own again. */
+  const neap_tensor *t = &found.ws->cell[found.cell].tensor;
+  neap_type has = neap_tensor_type(t);
+  bool may_replace =
+    neap_resident_is_missing(ws, blob, found) || neap_resident_may_retype(ws, blob, found);
+  if (!neap_type_equal(&has, &blob->type) && may_replace) {
+    NEAP_TRY(reclaim(ws, a, b, error));
+    has = neap_tensor_type(t);
+  }
+  if (!neap_type_equal(&has, &blob->type)) {
+    char what[160];
+    snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
+    return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
+  }
+  if (blob->written && neap_storage_is_read_only(t->storage))
+    return fail_read_only(a->program, b, error);
+
+  /* The attachment holds a reference, so that the bytes stay as long as it points to them. */
+  neap_tensor fresh = neap_tensor_retain(t);
+  neap_tensor_fini(&a->tensor[b]);
+  a->tensor[b] = fresh;
+  a->cell[b] = found;
+  return NEAP_OK;
+}
+
 /* Looks every blob up again. No allocation but for gradients that were given back and by reclaim:
  * runs call it when names have moved. */
 static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *error) {
-  const char *net = neap_program_graph(a->program)->name;
   NEAP_TRY(remake_gradients(ws, a, error));
-  for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
-    neap_program_blob *blob = neap_program_blob_at(a->program, b);
-    neap_found found = neap_workspace_find(ws, a->name[b]);
-    neap_blob_kind kind =
-      found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
-    if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR)
-      return neap_workspace_fail_kind(net, blob->name, kind, error);
-    if (kind == NEAP_BLOB_EMPTY) {
-      neap_fail(error, NEAP_NAME, "net \"%s\": blob \"%s\" has been removed from the workspace",
-                net, blob->name);
-      return NEAP_NAME;
-    }
-    const neap_tensor *t = &found.ws->cell[found.cell].tensor;
-    neap_type has = neap_tensor_type(t);
-    /* Another program has left bytes of another shape here: this one only writes, so it takes its
-     * own again. */
-    bool may_replace =
-      neap_resident_is_missing(ws, blob, found) || neap_resident_may_retype(ws, blob, found);
-    if (!neap_type_equal(&has, &blob->type) && may_replace) {
-      NEAP_TRY(reclaim(ws, a, b, error));
-      has = neap_tensor_type(t);
-    }
-    if (!neap_type_equal(&has, &blob->type)) {
-      char what[160];
-      snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
-      return neap_workspace_fail_type(what, blob->name, &blob->type, &has, error);
-    }
-    if (blob->written && neap_storage_is_read_only(t->storage))
-      return fail_read_only(a->program, b, error);
-    /* The attachment holds a reference, so that the bytes stay as long as it points to them. */
-    neap_tensor fresh = neap_tensor_retain(t);
-    neap_tensor_fini(&a->tensor[b]);
-    a->tensor[b] = fresh;
-    a->cell[b] = found;
-  }
+  for (int b = 0; b < neap_program_n_blobs(a->program); b++)
+    NEAP_TRY(refresh_blob(ws, a, b, error));
   /* Where all blobs are now, they must lie apart; and which names go out of date may be others. */
   NEAP_TRY(neap_attachment_check_apart(a, error));
   NEAP_TRY(neap_newest_find(ws, a, error));

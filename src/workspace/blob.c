@@ -121,6 +121,29 @@ neap_status neap_workspace_check_give(const neap_workspace *ws, const char *name
   return neap_workspace_fail_type("feed", name, &has, type, error);
 }
 
+/* The elements of the tensor, which fit, in the cell's bytes; where those have room for another
+ * shape, the cell's type follows the tensor's. */
+static neap_status overwrite(neap_workspace *ws, neap_found found, const neap_tensor *tensor,
+                             neap_error *error) {
+  neap_cell *cell = &found.ws->cell[found.cell];
+  neap_type has = neap_tensor_type(&cell->tensor), got = neap_tensor_type(tensor);
+  if (!neap_type_equal(&has, &got)) neap_workspace_retype(found.ws, cell, &got);
+  NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
+  mark_fed(ws, cell);
+  return NEAP_OK;
+}
+
+/* Parameters, gradients and state lie in segments, which views and updates rely on: such a cell
+ * gets no other bytes. */
+static neap_status fail_in_segment(const neap_cell *cell, const char *name, const neap_type *got,
+                                   neap_error *error) {
+  neap_type has = neap_tensor_type(&cell->tensor);
+  if (!neap_type_equal(&has, got)) return neap_workspace_fail_type("feed", name, &has, got, error);
+  neap_hint(error, "feed it without share");
+  return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared",
+                   name, neap_region_name(cell->region));
+}
+
 /* Where the bytes fit they are overwritten, so that programs keep their pointers; else the cell
  * gets others, in the bank that it is assigned to, and the version changes. A shared tensor lies
  * where its owner put it, in no bank. */
@@ -132,28 +155,9 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
                      "feed \"%s\": a shared tensor must be dense; feed a copy instead", name);
   neap_found found = neap_workspace_find(ws, name);
   neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
-  neap_type got = neap_tensor_type(tensor), has = {0};
-  if (cell != NULL && cell->tensor.storage != NULL) has = neap_tensor_type(&cell->tensor);
-  bool same = cell != NULL && cell->tensor.storage != NULL && neap_type_equal(&has, &got);
-  /* Room for another shape: the cell's type follows the tensor's. */
-  bool in_place = !share && lies_in_place(cell, &got);
-  if (in_place && !same) {
-    neap_workspace_retype(found.ws, cell, &got);
-    same = true;
-  }
-  /* Parameters, gradients and state lie in segments, which views and updates rely on. */
-  if (cell != NULL && cell->in_segment && !same)
-    return neap_workspace_fail_type("feed", name, &has, &got, error);
-  if (cell != NULL && cell->in_segment && share) {
-    neap_hint(error, "feed it without share");
-    return neap_fail(error, NEAP_ARGUMENT, "feed \"%s\": %s lie in one segment and can't be shared",
-                     name, neap_region_name(cell->region));
-  }
-  if (in_place) {
-    NEAP_TRY(neap_tensor_copy(&cell->tensor, tensor, error));
-    mark_fed(ws, cell);
-    return NEAP_OK;
-  }
+  neap_type got = neap_tensor_type(tensor);
+  if (!share && lies_in_place(cell, &got)) return overwrite(ws, found, tensor, error);
+  if (cell != NULL && cell->in_segment) return fail_in_segment(cell, name, &got, error);
   /* Other bytes: taken first, so that a refusal leaves the blob as it was. */
   neap_tensor fresh;
   const char *bank = cell != NULL && !share ? cell->bank : NULL;
@@ -449,11 +453,11 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name,
 }
 
 /* A value of the last program that no blob's last version is: one that was freed, or the gradient
- * "x.grad" of a net that has run, which is a value between two ops unless it is kept. *is_gradient:
+ * "x.grad" of a net that has run, which is a value between two ops unless it is kept. *is_value:
  * there is such a value. */
-static neap_status fail_gradient(const neap_workspace *ws, const char *verb, const char *name,
-                                 bool *is_gradient, neap_error *error) {
-  *is_gradient = false;
+static neap_status fail_value(const neap_workspace *ws, const char *verb, const char *name,
+                              bool *is_value, neap_error *error) {
+  *is_value = false;
   if (ws->last == NULL) return NEAP_OK;
   const neap_graph *graph = neap_program_graph(ws->last);
   int v = 0;
@@ -461,7 +465,7 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
          (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0))
     v++;
   if (v == graph->n_value) return NEAP_OK;
-  *is_gradient = true;
+  *is_value = true;
   const neap_node *release = freed_by(graph, v);
   if (release != NULL) return fail_freed(verb, name, release, error);
   int owner = -1;
@@ -471,45 +475,55 @@ static neap_status fail_gradient(const neap_workspace *ws, const char *verb, con
   return fail_released(verb, name, error, "it is a value between two ops, and no blob");
 }
 
+/* A rewrite has absorbed the blob or left it out: no program has bytes for it. */
+static neap_status fail_gone(const struct neap_gone *gone, const char *verb, const char *name,
+                             neap_error *error) {
+  char why[200] = "nothing reads it, so that it is not computed";
+  if (gone->into != NULL) snprintf(why, sizeof why, "\"%s\" has absorbed it", gone->into);
+  return fail_released(verb, name, error, why);
+}
+
+/* An attached program computes value v of that name: but has not run, or has lost the blob, or
+ * another one has run since. */
+static neap_status fail_computed(const neap_workspace *ws, const neap_attachment *a,
+                                 neap_value_id v, const char *verb, const char *name,
+                                 neap_error *error) {
+  const char *net = neap_program_graph(a->program)->name;
+  if (a->last_run == 0)
+    return neap_fail(error, NEAP_RELEASED,
+                     "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name, net);
+  int blob;
+  size_t offset;
+  bool is_own = neap_program_where(a->program, v, &blob, &offset) && blob >= 0 &&
+                a->name[blob] == neap_intern(name);
+  if (is_own)
+    return neap_fail(error, NEAP_NAME,
+                     "%s \"%s\": the blob of net \"%s\" has been removed from the workspace", verb,
+                     name, net);
+  char why[300];
+  if (ws->last == NULL)
+    snprintf(why, sizeof why, "the last run did not finish");
+  else
+    snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since", ws->last_name);
+  return fail_released(verb, name, error, why);
+}
+
 /* Nothing in the arena or the table answers to the name: say what is known of it. */
 static neap_status fail_missing(const neap_workspace *ws, const char *verb, const char *name,
                                 neap_error *error) {
-  /* Some attached program may know the name. */
+  /* The first attached program that knows the name speaks of it. */
   for (int a = 0; a < ws->n_attachment; a++) {
-    const neap_graph *graph = neap_program_graph(ws->attachment[a].program);
+    const neap_attachment *at = &ws->attachment[a];
+    const neap_graph *graph = neap_program_graph(at->program);
     const struct neap_gone *gone = neap_graph_find_gone(graph, name);
-    /* It has been absorbed or left out: no program has bytes for it. */
-    char absorbed[200] = "nothing reads it, so that it is not computed";
-    if (gone != NULL && gone->into != NULL)
-      snprintf(absorbed, sizeof absorbed, "\"%s\" has absorbed it", gone->into);
-    if (gone != NULL) return fail_released(verb, name, error, absorbed);
-    if (neap_graph_find(graph, name) < 0) continue;
-    /* Some program computes it: but has not run, or has lost the blob, or another one has run
-     * since. */
-    if (ws->attachment[a].last_run == 0)
-      return neap_fail(error, NEAP_RELEASED,
-                       "%s \"%s\": net \"%s\", which computes it, has not run yet", verb, name,
-                       graph->name);
-    char why[300];
-    int blob;
-    size_t offset;
+    if (gone != NULL) return fail_gone(gone, verb, name, error);
     neap_value_id v = neap_graph_find(graph, name);
-    bool is_own = neap_program_where(ws->attachment[a].program, v, &blob, &offset) && blob >= 0 &&
-                  ws->attachment[a].name[blob] == neap_intern(name);
-    if (is_own)
-      return neap_fail(error, NEAP_NAME,
-                       "%s \"%s\": the blob of net \"%s\" has been removed from the workspace",
-                       verb, name, graph->name);
-    if (ws->last == NULL)
-      snprintf(why, sizeof why, "the last run did not finish");
-    else
-      snprintf(why, sizeof why, "its bytes belong to net \"%s\", which has run since",
-               ws->last_name);
-    return fail_released(verb, name, error, why);
+    if (v >= 0) return fail_computed(ws, at, v, verb, name, error);
   }
-  bool is_gradient;
-  neap_status status = fail_gradient(ws, verb, name, &is_gradient, error);
-  return is_gradient ? status : neap_workspace_fail_unknown(ws, verb, name, error);
+  /* Else a value of the last run, which is no blob, or nobody's name. */
+  bool is_value;
+  neap_status status = fail_value(ws, verb, name, &is_value, error);
+  return is_value ? status : neap_workspace_fail_unknown(ws, verb, name, error);
 }
 
 /* The table first tells whether there is a cell, then whether the last run has something later.
@@ -525,8 +539,7 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   if (cell == NULL) return fail_missing(ws, verb, name, error);
   /* A newer value than the cell's was computed, and is gone; a parent's last run may still have
    * it. */
-  if (cell->outdated != NULL && found.ws != ws)
-    return mean(found.ws, verb, cell->name, out, error); /* its own last run may have it */
+  if (cell->outdated != NULL && found.ws != ws) return mean(found.ws, verb, cell->name, out, error);
   if (cell->outdated != NULL) return neap_newest_fail(verb, name, cell->outdated, error);
   neap_blob_kind kind = neap_cell_kind(cell);
   if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)

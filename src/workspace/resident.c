@@ -173,40 +173,50 @@ static void follow_move(neap_workspace *ws, const neap_storage *from, const neap
     }
 }
 
+/* A larger place for an own cell, with the same contents, and of the same type as before. */
+static neap_status enlarge(neap_workspace *ws, neap_program *program, int b, neap_cell *cell,
+                           neap_error *error) {
+  /* Of the bytes that are made for the program's type, those that are there now are seen in
+   * theirs. */
+  neap_tensor made = {0};
+  NEAP_TRY(neap_resident_make_one(ws, program, b, cell->bank, &made, error));
+  neap_type type = neap_tensor_type(&cell->tensor);
+  neap_tensor roomy = neap_tensor_view(made.storage, 0, type.dtype, &type.shape);
+  neap_tensor_fini(&made);
+  size_t old_bytes = neap_storage_bytes(cell->tensor.storage),
+         new_bytes = neap_storage_bytes(roomy.storage);
+  neap_copy_bytes(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
+                  NEAP_MIN(old_bytes, new_bytes));
+
+  /* Whoever points to the old bytes points to the new ones, before the old ones go. */
+  follow_move(ws, cell->tensor.storage, &roomy);
+  neap_tensor_fini(&cell->tensor);
+  cell->tensor = roomy;
+  cell->reserve_bytes = neap_program_blob_at(program, b)->reserve_bytes;
+  ws->version++;
+  return NEAP_OK;
+}
+
 neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
                                     const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
     neap_found found = neap_workspace_find(ws, a->name[b]);
     if (blob->reserve_bytes == 0 || found.ws != ws) continue;
+
+    /* What lies in a segment, is somebody else's, or is a part of other bytes, stays where it
+     * is. */
     neap_cell *cell = &ws->cell[found.cell];
     if (cell->tensor.storage == NULL || cell->in_segment || cell->is_shared ||
         cell->reserve_bytes >= blob->reserve_bytes)
       continue;
-    /* a part of other bytes */
     if (cell->tensor.offset_bytes != 0 || neap_storage_is_read_only(cell->tensor.storage)) continue;
-    /* fed for a larger batch still */
-    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes) {
+
+    /* Bytes that were fed for a larger batch still have the room already. */
+    if (neap_storage_bytes(cell->tensor.storage) >= blob->reserve_bytes)
       cell->reserve_bytes = blob->reserve_bytes;
-      continue;
-    }
-    /* A larger place with the same contents, and of the same type as before. */
-    neap_tensor roomy = {0};
-    NEAP_TRY(neap_resident_make_one(ws, program, b, cell->bank, &roomy, error));
-    neap_type type = neap_tensor_type(&cell->tensor);
-    neap_tensor as_it_is = neap_tensor_view(roomy.storage, 0, type.dtype, &type.shape);
-    neap_tensor_fini(&roomy);
-    roomy = as_it_is;
-    size_t old_bytes = neap_storage_bytes(cell->tensor.storage),
-           new_bytes = neap_storage_bytes(roomy.storage);
-    neap_copy_bytes(neap_storage_data(roomy.storage), neap_storage_data(cell->tensor.storage),
-                    NEAP_MIN(old_bytes, new_bytes));
-    /* Whoever points to the old bytes points to the new ones, before the old ones go. */
-    follow_move(ws, cell->tensor.storage, &roomy);
-    neap_tensor_fini(&cell->tensor);
-    cell->tensor = roomy;
-    cell->reserve_bytes = blob->reserve_bytes;
-    ws->version++;
+    else
+      NEAP_TRY(enlarge(ws, program, b, cell, error));
   }
   return NEAP_OK;
 }

@@ -87,9 +87,7 @@ static void drop_views(batch *b) {
 }
 
 /* The blob's type as the net declares it against the one that exists: equal, or an error. */
-static neap_status check_existing(const neap_workspace *ws, neap_found found,
-                                  const neap_net_blob *blob, neap_error *error) {
-  (void)ws;
+static neap_status check_existing(neap_found found, const neap_net_blob *blob, neap_error *error) {
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
   neap_blob_kind kind = neap_cell_kind(&found.ws->cell[found.cell]);
   if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
@@ -122,7 +120,7 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
     neap_found found = neap_workspace_find(ws, blob->name);
     /* What is there must be of the declared type; what isn't gets a place in the segment. */
     if (!is_missing(ws, found)) {
-      NEAP_TRY(check_existing(ws, found, blob, error));
+      NEAP_TRY(check_existing(found, blob, error));
       continue;
     }
     b->blob[missing] = i;
