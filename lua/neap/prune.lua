@@ -8,6 +8,7 @@
 -- @module neap.prune
 local core = require "neap.core"
 local module = require "neap.nn.module"
+local names = require "neap.nn.names"
 local op = require "neap.op"
 local record = require "neap.inner.record"
 local recipe = require "neap.quantize.recipe"
@@ -54,7 +55,7 @@ local function weights_of(model, globs, who)
   local list, seen = {}, {}
   for path, m in model:modules() do
     local own = is_pruned_class(m) and m._params.weight
-    local storage = own and module.storage_record(own)
+    local storage = own and names.storage_record(own)
     if own and not seen[storage] and matches(path, globs) then
       if not storage.shape then
         fail(("%s: the shape of %s is unknown before it has met data"):format(who, path))
@@ -180,7 +181,7 @@ function M.prune(model, given)
   end
   local seen = {}
   for _, m in ipairs { model, (tree.home(model)), table.unpack(changed) } do
-    module.changed(m, seen)
+    tree.changed(m, seen)
   end
   for i, w in ipairs(list) do w.module:param("weight_mask").data:copy_(masks[i]) end
   return report_of(list)

@@ -6,7 +6,8 @@
 -- and y, the first one and the last. Where the layers have losses, the first result is the sum of
 -- them all, each times its weight.
 -- @module neap.caffe.module
-local context = require("neap.nn.module").context
+local context = require "neap.nn.context"
+local forward = require "neap.nn.forward"
 local core = require "neap.core"
 local graph = require "neap.caffe.graph"
 local imported = require "neap.nn.imported"
@@ -75,7 +76,7 @@ local Model = module.class { "CaffeModel", name = "model",
     end
     own.last = graph.run(own.phases[phase].rows, { net = op.net_of(xs[1]), phase = phase,
       inputs = inputs, reserved = reserved,
-      make = function(_, spec) return module.blob_of(own.records[spec.key]) end })
+      make = function(_, spec) return forward.blob_of(own.records[spec.key]) end })
     return table.unpack(results_of(self, own.last))
   end,
 

@@ -17,6 +17,7 @@ local core = require "neap.core"
 local count_memory = require "neap.memory.count"
 local memory_options = require "neap.memory.options"
 local module = require "neap.nn.module"
+local names = require "neap.nn.names"
 local op = require "neap.op"
 local range = require "neap.memory.range"
 local tree = require "neap.nn.tree"
@@ -90,7 +91,7 @@ function Memory:params()
   local iterate = Module.parameters(self.root) -- a first look at the parameters may meet layers
   local t = tree.of(self.root)
   for name, p in iterate do
-    local blob = module.blob_name(rawget(p, "_record"), t)
+    local blob = names.blob_name(rawget(p, "_record"), t)
     local velocity = blob .. ".momentum"
     list[#list + 1] = {
       name = name,

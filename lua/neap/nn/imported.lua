@@ -3,6 +3,7 @@
 -- @module neap.nn.imported
 local core = require "neap.core"
 local module = require "neap.nn.module"
+local names = require "neap.nn.names"
 
 local imported = {}
 
@@ -51,7 +52,7 @@ end
 
 --- The dotted name of a record, as state_dict has it.
 function imported.name_of(self, record)
-  return module.dotted(record, require("neap.nn.tree").of(self))
+  return names.dotted(record, require("neap.nn.tree").of(self))
 end
 
 return imported

@@ -6,7 +6,8 @@
 -- help, completion, editor stubs and the reference are made.
 -- @module neap.nn
 local module = require "neap.nn.module"
-require "neap.nn.build"
+require "neap.nn.planned"
+require "neap.nn.eager"
 require "neap.nn.state"
 local missing = require "neap.inner.missing"
 local options = require "neap.inner.options"

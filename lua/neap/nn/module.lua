@@ -6,17 +6,17 @@
 -- the parameter: {data, grad, trainable, shape}.
 --
 -- INVARIANT: a parameter is a record of its module; its blob's name is the module's path and its
--- own name, "block4/mlp/fc1.weight". In state_dict and `param` the path is written with dots,
--- "block4.mlp.fc1.weight". INVARIANT: every module with parameters that a net is built of has a
--- path in that net's tree. One that a forward meets and that lies in no slot (a closure's, a
--- function's) gets one, "block4/@linear1", below the module that ran it. INVARIANT: whatever
--- changes the nets that a tree builds (a child, freeze, tie, a child's mode) raises the root's
--- `_version`, by which programs made from it know that they are old.
+-- own name, "block4/mlp/fc1.weight" (neap.nn.names).
+-- INVARIANT: whatever changes the nets that a tree builds (a child, freeze, tie, a child's mode)
+-- raises the root's `_version`, by which programs made from it know that they are old.
 --
--- Building nets, plans and eager calls are in neap.nn.build, parameters as values in neap.nn.state.
+-- A forward while a net is built is in neap.nn.forward, nets of models in neap.nn.build, plans of
+-- them in neap.nn.planned, eager calls in neap.nn.eager, parameters as values in neap.nn.state.
 -- @module neap.nn.module
+local context = require "neap.nn.context"
 local core = require "neap.core"
-local naming = require "neap.net.naming"
+local forward = require "neap.nn.forward"
+local names = require "neap.nn.names"
 local options = require "neap.inner.options"
 local is_blob = require("neap.op").is_blob
 local record = require "neap.inner.record"
@@ -25,34 +25,6 @@ local fail = core.fail
 
 local Module = {}
 local is_module, changed = tree.is_module, tree.changed
-
---- What is being built, by the coroutine that builds it: { net, root, tree, running = {modules},
--- blobs = {record = blob}, train, trace, guest = f(record) -> blob of a parameter that is not the
--- net's own, .. }. Weak, since a forward may yield and never be
--- resumed.
-local context, builds = {}, setmetatable({}, { __mode = "k" })
-
---- The build that this code is part of, or nil: its coroutine's, else that of a coroutine which
--- waits for this one.
-function context.building()
-  local found = builds[coroutine.running()]
-  if found or next(builds) == nil then return found end
-  for thread, build in pairs(builds) do
-    if coroutine.status(thread) == "normal" and (found == nil or build.depth > found.depth) then
-      found = build
-    end
-  end
-  return found
-end
-
---- Makes `build` the one of this coroutine. @return leave(): the one before is again
-function context.enter(build)
-  local thread = coroutine.running()
-  local outer, around = builds[thread], context.building()
-  build.depth = around and around.depth + 1 or 1
-  builds[thread] = build
-  return function() builds[thread] = outer end
-end
 
 -- ---- children -----------------------------------------------------------------------------------
 
@@ -92,19 +64,12 @@ function Module.add(self, name, child)
   return child
 end
 
---- Next name of the kind base1, base2, .. below a module that none of its children has.
-local function numbered(parent, base)
-  local counts = parent._counts
-  repeat counts[base] = (counts[base] or 0) + 1 until parent._children[base .. counts[base]] == nil
-  return base .. counts[base]
-end
-
 --- Registers the modules of a list in order, each under the name it wishes or a numbered one. For
 -- containers' init.
 function Module.add_all(self, list)
   for i = 1, #list do
     local child = Module.expect(list[i], ("nn.%s: item %d"):format(self._class, i))
-    local name = child._wanted_name or numbered(self, child._base)
+    local name = child._wanted_name or tree.numbered(self, child._base)
     if self._children[name] ~= nil and self._children[name] ~= child then
       fail(("%s has two children named \"%s\""):format(self._class, name))
     end
@@ -116,32 +81,6 @@ end
 function Module.children(self) return (tree.children(self)) end
 
 -- ---- parameters ---------------------------------------------------------------------------------
-
---- Follows ties to the record that owns the storage.
-local function storage_record(record)
-  while record.tied do record = record.tied end
-  return record
-end
-
-local function joined(path, name) return path == "" and name or path .. "." .. name end
-
---- The blob name that the storage of a record has in a tree. Storage of a module that is not in the
--- tree goes by the first name tied to it.
-local function blob_name(record, t)
-  local storage = storage_record(record)
-  local path = t.path[storage.owner]
-  if path then return joined(path, storage.name) end
-  for _, m in ipairs(t.list) do
-    for _, other in ipairs(m._params) do
-      if storage_record(other) == storage then return joined(t.path[m], other.name) end
-    end
-  end
-end
-
---- The record's own name in a tree, as users write it.
-local function dotted(record, t)
-  return (joined(t.path[record.owner], record.name):gsub("/", "."))
-end
 
 local param_options = record.declare("m:param", { call = "(name, shape, init, {})",
   doc = [[Declares a parameter of a module, filled by `init`, one of neap.init, a number, or nil for
@@ -206,32 +145,11 @@ function Module.modules(self)
   end
 end
 
---- Parameter and statistic records below and including this module, in order of definition.
-local function records(self)
-  local list = {}
-  for _, m in ipairs(tree.modules(self)) do
-    for _, record in ipairs(m._params) do list[#list + 1] = record end
-  end
-  return list
-end
-
---- The dotted name of a record as `self` calls it: without the path of self, where the record lies
--- below it.
-function Module.name_in(self, record, t)
-  local full, above = dotted(record, t), t.path[self]:gsub("/", ".") .. "."
-  return above ~= "." and full:sub(1, #above) == above and full:sub(#above + 1) or full
-end
-
---- "*" stands for any text, "?" for one character.
-local function glob_to_pattern(glob, who)
-  if type(glob) ~= "string" then
-    fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob)))
-  end
-  return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
-end
+--- m:name_in(record, tree): the dotted name of a record as m calls it.
+Module.name_in = names.name_in
 
 local function matching(self, glob, who)
-  local pattern, found = glob_to_pattern(glob, who), {}
+  local pattern, found = names.glob_to_pattern(glob, who), {}
   for path, m in Module.modules(self) do
     if path:match(pattern) or m._class:match(pattern) then found[#found + 1] = m end
   end
@@ -241,37 +159,6 @@ end
 --- Modules whose path or class name matches the glob, in order.
 -- @usage model:find "Conv2d"   model:find "block*.conv1"
 function Module.find(self, glob) return matching(self, glob, "find") end
-
---- Whether the pattern matches the dotted name of a record, or the path of a module that it lies
--- in.
-local function matches(self, pattern, record, t)
-  if dotted(record, t):match(pattern) or Module.name_in(self, record, t):match(pattern) then
-    return true
-  end
-  local above = t.path[record.owner]:gsub("/", ".")
-  while above ~= "" do
-    if above:match(pattern) then return true end
-    above = above:match "^(.*)%.[^.]*$" or ""
-  end
-  return false
-end
-
---- The storage records of the trainable parameters that globs name, as a set.
--- @param globs string or list
-local function matching_storage(self, globs, who)
-  local set, _, t = {}, tree.home(self)
-  for _, glob in ipairs(type(globs) == "string" and { globs } or globs) do
-    local pattern, found = glob_to_pattern(glob, who), false
-    for _, own in ipairs(records(self)) do
-      local storage = storage_record(own)
-      if own.role == "parameter" and storage.trainable and matches(self, pattern, own, t) then
-        set[storage], found = true, true
-      end
-    end
-    if not found then fail(("%s: no trainable parameter matches \"%s\""):format(who, glob)) end
-  end
-  return set
-end
 
 --- What was built of any root that has one of these is old: a root below `self` has its own nets,
 -- and other models may share a part.
@@ -288,9 +175,9 @@ function Module.freeze(self, glob, frozen)
   if frozen ~= nil and type(frozen) ~= "boolean" then
     fail(("freeze expects true or false after the glob, got %s"):format(options.shown(frozen)))
   end
-  local pattern, found, root, t = glob_to_pattern(glob or "*", "freeze"), {}, tree.home(self)
-  for _, record in ipairs(records(self)) do
-    if record.role == "parameter" and matches(self, pattern, record, t) then
+  local pattern, found, root, t = names.glob_to_pattern(glob or "*", "freeze"), {}, tree.home(self)
+  for _, record in ipairs(names.records(self)) do
+    if record.role == "parameter" and names.matches(self, pattern, record, t) then
       record.trainable = frozen == false
       found[#found + 1] = record.owner
     end
@@ -364,74 +251,6 @@ end
 
 -- ---- calling ------------------------------------------------------------------------------------
 
---- The innermost module under way that has a path in the tree of the net being built.
-local function running_in_tree(building)
-  for i = #building.running, 1, -1 do
-    if building.tree.path[building.running[i]] then return building.running[i] end
-  end
-  return building.root
-end
-
---- A module without parameters and children, whose identity nobody can tell.
-local function is_bare(m) return #m._params == 0 and not m._lazy and not tree.has_children(m) end
-
---- The net that a module adds to now: that being built, or the branch or body in it whose function
--- runs. Parameters are the outer net's.
-local function net_here(self)
-  return naming.net_within(context.building().net, "nn." .. self._class)
-end
-
---- Gives a module that lies in no slot of the tree a place in it: below the module that runs it,
--- under a name that no user can write.
-local function meet(m)
-  local building = context.building()
-  if building.tree.path[m] or is_bare(m) then return end
-  if m._made_in == building then
-    fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, \z
-      in init or outside"):format(m._class))
-  end
-  local owner = running_in_tree(building)
-  tree.note(m)
-  tree.put(owner, numbered(owner, "@" .. (m._wanted_name or m._base)), m)
-  building.tree = tree.of(building.root)
-end
-
---- The blob of a parameter record in the net being built; declared there at its first use.
-local function blob_of(record)
-  local building, storage = context.building(), storage_record(record)
-  local blob = building.blobs[storage]
-  if blob == nil then
-    meet(record.owner)
-    if building.guest then
-      blob = building.guest(storage)
-      building.blobs[storage] = blob
-      return blob
-    end
-    local name = blob_name(record, building.tree)
-    blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init,
-      storage.trainable)
-    if storage.role == "state" then naming.keep_to_layer(building.net, name) end
-    building.blobs[storage] = blob
-  end
-  return blob
-end
-
---- What a forward computes with where it reads a parameter: the parameter, or, where it is pruned,
--- its product with the mask (neap.prune). So no gradient reaches what is masked, whatever the
--- optimizer, and what an optimizer's old momentum does there is seen by nobody.
-local function value_of(self, record)
-  local blob, storage = blob_of(record), storage_record(record)
-  if not storage.mask then return blob end
-  local building, net = context.building(), net_here(self)
-  local made = building.masked[net] or {}
-  building.masked[net] = made
-  if not made[storage] then
-    local name = net:fresh_name((blob.name:gsub("^.*/", "")) .. ".masked")
-    made[storage] = net:op("Mul", { blob, blob_of(storage.mask) }, { name }, {})
-  end
-  return made[storage]
-end
-
 --- Emits one op in the net being built. The outputs are named after the module's path.
 -- @param type string op
 -- @param inputs table blobs (false where absent)
@@ -439,102 +258,10 @@ end
 -- @param n_out integer|nil outputs wanted, 1 when nil
 -- @return blobs
 function Module.op(self, type, inputs, attrs, n_out)
-  local net, path = net_here(self), context.building().tree.path[self]
+  local net, path = forward.net_here(self), context.building().tree.path[self]
   local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
   for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
   return net:op(type, inputs, outs, attrs or {})
-end
-
---- Which ops of the net a module added itself, for m:summary.
-local function trace(self, net, n_before, output)
-  local building = context.building()
-  local all, own, claimed = net:_ops(), {}, building.claimed[net] or {}
-  building.claimed[net] = claimed
-  for i = n_before + 1, #all do
-    if not claimed[i] then
-      claimed[i] = true
-      own[#own + 1] = all[i].outputs[1]
-    end
-  end
-  table.insert(building.trace, { module = self, ops = own, output = output })
-end
-
---- How the names of Neap's own chunks begin.
-local own_source = debug.getinfo(1, "S").source:match "^(.*)nn/module"
-
---- Whether a function was written by the user, and not by Neap.
-local function is_users(f) return debug.getinfo(f, "S").source:sub(1, #own_source) ~= own_source end
-
---- What ops of a layer are said to come from: the line that made the layer; nil, the line that
--- calls the op, where forward is the user's own.
-local function line_of(self) return not is_users(self._methods.forward) and self._line or nil end
-
---- Whether a forward of the user's is behind the module: what it calls is not known before it has
--- run.
-local function runs_own_code(m)
-  local forward = m._methods.forward
-  return m._class == "Lambda" or forward ~= nil and is_users(forward)
-end
-
---- One forward of a module while a net is built: its place in the tree, its hooks, its record for
--- m:summary.
-local function forward_of(self, building, net, ...)
-  local n_before, hooks, running = building.trace and #net:_ops(), self._hooks, building.running
-  local depth = #running + 1
-  running[depth] = self
-  local out = table.pack(self._methods.forward(self, ...))
-  -- a forward that was caught failing may have left some
-  for i = #running, depth, -1 do running[i] = nil end
-  if building.trace then trace(self, net, n_before, out[1]) end
-  if hooks then
-    for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
-    if #hooks.backward > 0 and net ~= building.net then
-      fail(("nn.%s: m:on \"backward\" watches it, and it is called in a branch or a loop's body, \z
-        whose gradients stay inside"):format(self._class))
-    end
-    for _, f in ipairs(hooks.backward) do
-      table.insert(building.watched, { module = self, blob = out[1], f = f })
-    end
-  end
-  return table.unpack(out, 1, out.n)
-end
-
-local own_function = { Lambda = true, Loss = true } -- what the user's f takes is what they take
-
---- Raises where a forward is given more than it takes: what nobody reads would be dropped.
-local function check_arity(self, ...)
-  local f = own_function[self._class] and self.f or self._methods.forward
-  local info = f and debug.getinfo(f, "u")
-  if f == nil or info.isvararg then return end
-  local most = info.nparams - (f == self._methods.forward and 1 or 0)
-  local given = select("#", ...)
-  for i = most + 1, given do
-    if (select(i, ...)) ~= nil then
-      fail(("%s takes %d input%s, got %d"):format(
-        self._class == "Loss" and "the loss function" or "nn." .. self._class,
-        most, most == 1 and "" or "s", given)
-        .. (self._class == "Loss" and ": the model's outputs and the target" or ""))
-    end
-  end
-  if self.target and not is_users(f) and given < most then -- a loss of Neap's
-    fail(("nn.%s takes %d inputs, the output and the target, got %d"):format(
-      self._class, most, given))
-  end
-end
-
---- Raises where a layer of Neap's gets nothing at all; a forward of the user's may do without.
-local function check_given(self, ...)
-  local forward = self._methods.forward
-  if (...) == nil and forward and not is_users(forward) and not own_function[self._class] then
-    fail(("nn.%s expects its input, a tensor: m(x) or m:forward(x), got nothing"):format(
-      self._class))
-  end
-end
-
---- Whether the build leaves the module out: its first input goes through as it is.
-local function is_left_out(building, self)
-  local path = building.tree.path[self]
-  return path ~= nil and building.without[path:gsub("/", ".")] ~= nil
 end
 
 local function has_blob(...)
@@ -548,28 +275,18 @@ end
 -- ops of the net being built.
 local function call(self, ...)
   local building = context.building()
-  check_arity(self, ...)
-  if building == nil then
-    check_given(self, ...)
-    local run = has_blob(...) and Module._run_as_guest or Module.run_eager
-    return run((tree.home(self)), self, ...)
-  end
-  if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
-  meet(self)
-  if building.without and is_left_out(building, self) then return (...) end
-  local net = net_here(self)
-  if not self._parent or not tree.has_children(self) then
-    return net:made_by(line_of(self), forward_of, self, building, net, ...)
-  end
-  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self,
-    building, net, ...)
+  forward.check_arity(self, ...)
+  if building then return forward.run(self, building, ...) end
+  forward.check_given(self, ...)
+  local run = has_blob(...) and Module._run_as_guest or Module.run_eager
+  return run((tree.home(self)), self, ...)
 end
 
 -- ---- classes ------------------------------------------------------------------------------------
 
 local function index(self, key)
   if type(key) == "string" and self._params[key] then
-    if context.building() then return value_of(self, self._params[key]) end
+    if context.building() then return forward.value_of(self, self._params[key]) end
     return Module.as_parameter(self._params[key], (tree.home(self)))
   end
   local child = self._children[key]
@@ -817,8 +534,4 @@ local function class(spec)
   })
 end
 
-return {
-  Module = Module, class = class, runs_own_code = runs_own_code, is_module = is_module,
-  context = context, changed = changed, records = records, blob_name = blob_name, dotted = dotted,
-  storage_record = storage_record, blob_of = blob_of, matching_storage = matching_storage,
-}
+return { Module = Module, class = class, is_module = is_module }

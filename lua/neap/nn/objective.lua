@@ -8,6 +8,7 @@
 -- INVARIANT: `loss` is the sum of the terms, each times its weight; the terms have values of their
 -- own where there are several.
 -- @module neap.nn.objective
+local forward = require "neap.nn.forward"
 local fail = require("neap.core").fail
 local is_blob = require("neap.op").is_blob
 local module = require "neap.nn.module"
@@ -100,7 +101,7 @@ function Objective:class() return self.terms[1].module._class end
 -- call's; nil for Neap's own.
 local function users_function(term)
   if term.is_function then return term.f, 0 end
-  if type(term.module) == "table" and module.runs_own_code(term.module) then
+  if type(term.module) == "table" and forward.runs_own_code(term.module) then
     return term.module._methods.forward, 1
   end
 end

@@ -9,9 +9,9 @@
 -- INVARIANT: a cache is state of the net, named after its layer, "block1/attn.keys"; each call of a
 -- layer in a forward has one of its own.
 -- @module neap.nn.reading
+local context = require "neap.nn.context"
 local core = require "neap.core"
 local kit = require "neap.ops.kit"
-local module = require "neap.nn.module"
 local naming = require "neap.net.naming"
 local op = require "neap.op"
 
@@ -19,7 +19,7 @@ local reading = {}
 
 --- What is read so far, while such a net is built; else nil.
 function reading.now()
-  local build = module.context.building()
+  local build = context.building()
   return build and build.reading
 end
 
@@ -35,7 +35,7 @@ end
 
 --- A name for a cache of layer `m`: that of an earlier call of it has another.
 local function cache_name(here, m, what)
-  local path = module.context.building().tree.path[m]
+  local path = context.building().tree.path[m]
   local name = (path ~= "" and path or m._base) .. "." .. what
   here.n_named[name] = (here.n_named[name] or 0) + 1
   return here.n_named[name] == 1 and name or name .. here.n_named[name]
@@ -49,7 +49,7 @@ end
 -- @param heads integer H
 -- @return blob (B,T,H E)
 function reading.attend(m, q, k, v, heads)
-  local here, net = reading.now(), module.context.building().net
+  local here, net = reading.now(), context.building().net
   local function cache(what, rows)
     local name = cache_name(here, m, what)
     local blob = net:declare(name, "state", { rows.shape[1], here.length, rows.shape[3] },

@@ -8,9 +8,12 @@
 -- INVARIANT: record.home and record.home_name say where the numbers are, once they have been made;
 -- record.value has them while they are on their way.
 -- @module neap.nn.state
+local context = require "neap.nn.context"
 local core = require "neap.core"
+local forward = require "neap.nn.forward"
 local micro = require "neap.train.micro"
 local module = require "neap.nn.module"
+local names = require "neap.nn.names"
 local net_module = require "neap.net"
 local op = require "neap.op"
 local option_record = require "neap.inner.record"
@@ -19,7 +22,7 @@ local tree = require "neap.nn.tree"
 local fail = core.fail
 
 local Module = module.Module
-local blob_name, dotted, storage_record = module.blob_name, module.dotted, module.storage_record
+local blob_name, dotted, storage_record = names.blob_name, names.dotted, names.storage_record
 
 -- ---- where parameters live ----------------------------------------------------------------------
 
@@ -68,7 +71,7 @@ local function take_out(record)
       ws:remove(row.name)
     end
   end
-  module.changed(home)
+  tree.changed(home)
   stored_of(home)[stem] = nil
   record.home, record.home_name = nil, nil
 end
@@ -167,11 +170,11 @@ end
 -- when a net has been built. That is done here, once, if it can be.
 local function settle(self)
   local root, t = tree.home(self)
-  if module.context.building() then return root, t end
+  if context.building() then return root, t end
   local lazy, meets = false, false
   for _, m in ipairs(t.list) do
     lazy = lazy or m._lazy
-    meets = meets or module.runs_own_code(m)
+    meets = meets or forward.runs_own_code(m)
   end
   if lazy then
     Module.net(root, { batch = 1 })
@@ -185,7 +188,7 @@ end
 --- Records of the tree below this module. @return list, root, its tree
 local function records(self)
   local root, t = settle(self)
-  return module.records(self), root, t
+  return names.records(self), root, t
 end
 
 --- The workspace that holds the parameters, with all of them in it that are known.
@@ -193,7 +196,7 @@ function Module.workspace(self)
   local root, t = tree.home(self)
   local ws = workspace_of(root)
   if rawget(root, "_ensured") == t.version then return ws end
-  ensure(root, module.records(root))
+  ensure(root, names.records(root))
   rawset(root, "_ensured", t.version)
   return ws
 end
@@ -244,8 +247,8 @@ Parameter.__newindex = function(p, key, value)
       fail(name_of(p) .. " is a statistic: no gradient reaches it")
     end
     record.trainable = value
-    module.changed(record.owner)
-    module.changed(root)
+    tree.changed(record.owner)
+    tree.changed(root)
   elseif key == "data" then
     if not op.is_tensor(value) then value = core.tensor(value, record.dtype) end
     if table.concat(value.shape, ",") ~= table.concat(record.shape, ",") then
@@ -364,8 +367,8 @@ function Module.tie(self, a, b)
   end
   if second.home then take_out(second) end
   second.value, second.tied = nil, first
-  module.changed(second.owner)
-  module.changed(self)
+  tree.changed(second.owner)
+  tree.changed(self)
   return self
 end
 

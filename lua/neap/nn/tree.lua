@@ -200,6 +200,13 @@ local function release(m, child)
   tree.changed(child)
 end
 
+--- Next name of the kind base1, base2, .. below a module that none of its children has.
+function tree.numbered(m, base)
+  local counts = m._counts
+  repeat counts[base] = (counts[base] or 0) + 1 until m._children[base .. counts[base]] == nil
+  return base .. counts[base]
+end
+
 --- Whether m has the child in some slot.
 local function has(m, child)
   local found = false

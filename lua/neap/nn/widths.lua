@@ -1,6 +1,6 @@
 --- Widths that layers may leave out: they are learnt from the first input of the first net.
 -- @module neap.nn.widths
-local module = require "neap.nn.module"
+local tree = require "neap.nn.tree"
 local widths = {}
 
 --- Declares the layer's parameters, or waits for an input where the width is not known.
@@ -16,7 +16,7 @@ function widths.learn(self, field, x, d)
   self[field] = x:size(d)
   self:declare()
   self._lazy = false
-  module.changed(self)
+  tree.changed(self)
 end
 
 --- One number for each of n dimensions, from such a list, a list of one, or a number.

@@ -4,6 +4,7 @@
 local graph = require "neap.onnx.graph"
 local imported = require "neap.nn.imported"
 local kit = require "neap.onnx.kit"
+local forward = require "neap.nn.forward"
 local module = require "neap.nn.module"
 require "neap.nn" -- whatever a module can
 local onnx = require "neap.onnx"
@@ -66,7 +67,7 @@ local Model = module.class { "OnnxModel", name = "model",
       values[input.name] = { x = xs[i], elem = input.elem, name = input.name, input = input.name }
     end
     local results = graph.run(own.model, op.net_of(xs[1]), values, function(_, name)
-      return module.blob_of(own.records[name_of(name)])
+      return forward.blob_of(own.records[name_of(name)])
     end)
     return table.unpack(kit.map(results, function(v) return v.blob or v.x end))
   end }

@@ -5,6 +5,7 @@ local arguments = require "neap.data.batch"
 local batches = require "neap.quantize.batches"
 local core = require "neap.core"
 local imported = require "neap.nn.imported"
+local forward = require "neap.nn.forward"
 local module = require "neap.nn.module"
 local op = require "neap.op"
 local recipe = require "neap.quantize.recipe"
@@ -24,7 +25,7 @@ function rewritten.class(name)
     end,
     forward = function(self, ...)
       return recipe.write(self._recipe, table.pack(...), function(own)
-        return module.blob_of(self._own[own])
+        return forward.blob_of(self._own[own])
       end)
     end }
 end

@@ -10,7 +10,7 @@
 -- @module neap.train.checkpoint
 local core = require "neap.core"
 local micro = require "neap.train.micro"
-local module = require "neap.nn.module"
+local forward = require "neap.nn.forward"
 local net_module = require "neap.net"
 local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
@@ -189,7 +189,7 @@ end
 local function knows_parameters(model)
   local _, its_tree = tree.home(model)
   for _, m in ipairs(its_tree.list) do
-    if m._lazy or module.runs_own_code(m) then return false end
+    if m._lazy or forward.runs_own_code(m) then return false end
   end
   return true
 end

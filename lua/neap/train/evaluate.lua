@@ -4,7 +4,7 @@
 -- INVARIANT: parameters, statistics and `position` are only read.
 -- @module neap.train.evaluate
 local batches = require "neap.data.batch"
-local build = require "neap.nn.build"
+local eager = require "neap.nn.eager"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
 local micro = require "neap.train.micro"
@@ -102,7 +102,7 @@ function Trainer:predict(...)
   })
   rawset(self.model, "_mode", false)
   local _ <close> = limit_total(self, find_workspace(self))
-  return build.run_within(self.model, self.memory, predict_arguments(self, ...))
+  return eager.run_within(self.model, self.memory, predict_arguments(self, ...))
 end
 
 --- How the loss went over the epochs, as a line of blocks; nil for a few.
