@@ -22,6 +22,8 @@ local attention = {}
 -- (N,T, width / 2) where each sequence stands at a place of its own.
 local function angles(x, width, base)
   local position = reading.positions(x, "f32")
+
+  -- base^(-2 i / width) as an exponential: range gives i from 0.
   local step = kit.range(x, width // 2, "f32") * (-2 * math.log(base) / width)
   return position:reshape(position.shape[1], x.shape[2], 1) * step:exp():reshape(1, 1, width // 2)
 end
@@ -30,10 +32,14 @@ end
 -- the time.
 local function turned(x, base)
   local shape, rank = x.shape, #x.shape
+
+  -- Elements i and i + width / 2 are a pair, as in Llama's weights; the paper pairs neighbours.
   local length, width = shape[2], shape[rank]
   if width % 2 ~= 0 then
     fail(("rotary positions turn pairs of elements: a width of %d is odd"):format(width))
   end
+
+  -- The angle broadcasts over the dimensions between time and the last one.
   local angle = angles(x, width, base)
   local sizes = { angle.shape[1], length }
   for d = 3, rank - 1 do sizes[d] = 1 end
@@ -57,6 +63,9 @@ attention.PositionalEncoding = class { "PositionalEncoding", name = "positions",
   end,
   forward = function(self, x)
     local length, width = x.shape[2], x.shape[3]
+
+    -- Sine and cosine alternate: (N,T,C/2) of each, stacked behind, read as one row. An odd C has
+    -- one cosine too many.
     local angle = angles(x, width + width % 2, self.base)
     local both = op.apply("Stack", { angle:sin(), angle:cos() }, { axis = 4 })
     local waves = both:reshape(angle.shape[1], length, width + width % 2):narrow(3, 1, width)
@@ -112,6 +121,7 @@ local function seen_by(lengths, k)
 end
 
 --- A mask and what lengths allow, as one.
+-- SequenceMask is of time first: one column of the keys stands for all of them.
 local function masked(mask, lengths, k)
   if not lengths then return mask end
   local seen = seen_by(lengths, k)
@@ -122,6 +132,7 @@ end
 
 --- The softmax of scores (B,H,T,S) over the keys that are not hidden; 0 where all are.
 local function shares_of(scores)
+  -- A row of -infinity has no softmax: such rows get zeros before it, and zeros after it.
   local is_blind = scores:max { axes = { 4 }, keepdim = true }:eq(-math.huge)
   return kit.where(is_blind, 0, kit.where(is_blind, 0, scores):softmax())
 end
@@ -130,21 +141,29 @@ end
 -- v (B,S,G,D).
 local function with_dropout(self, q, k, v, mask)
   local n, T, S, H, D = q.shape[1], q.shape[2], k.shape[2], self.heads, q.shape[4]
+
+  -- Keys and values have fewer heads: each stands for a group of neighbours.
   local per_group = H // self.key_heads
   local function in_heads(x, length)
     if per_group > 1 and x ~= q then x = x:repeat_interleave { repeats = per_group, axis = 3 } end
     return op.apply("Permute", { x }, { axes = { 1, 3, 2, 4 } }):reshape(n, H, length, D)
   end
+
+  -- scores (N,H,T,S)
   local scores = in_heads(q, T):matmul(in_heads(k, S):transpose(3, 4)) * (1 / math.sqrt(D))
   if mask and mask.dtype ~= "bool" then
     scores = scores + mask
   elseif mask then
     scores = kit.where(mask, scores, -math.huge)
   end
+
+  -- The mask of what comes later is added to the user's: a key is hidden by either.
   if self.causal then
     local later = kit.range(q, T, "i64"):reshape(T, 1):lt(kit.range(q, S, "i64"):reshape(1, S))
     scores = scores:masked_fill(later, { value = -math.huge })
   end
+
+  -- Back to (N,T,C), heads side by side.
   local y = self.drop(shares_of(scores)):matmul(in_heads(v, S))
   return op.apply("Permute", { y }, { axes = { 1, 3, 2, 4 } }):reshape(n, T, H * D)
 end
@@ -177,6 +196,8 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
       fail(("nn.MultiheadAttention: heads = %d has to divide width = %d, and key_heads = %d \z
         heads"):format(o.heads, o.width, self.key_heads))
     end
+
+    -- PyTorch has one weight for all three where all widths agree, and a bias for all in any case.
     self.key_rows = self.key_heads * (o.width // o.heads)
     self.is_packed = self.key_width == o.width and self.value_width == o.width
     local initial, rows = o.init or init.xavier {}, self.key_rows
@@ -215,6 +236,9 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
     k = k or q
     v = v or k
     mask = masked(mask, lengths, k)
+
+    -- One op for all, where nothing has to be done between projection and attention: what is saved
+    -- is two products and a copy.
     local drops = self.rate > 0 and self.training
     local is_read = reading.now() ~= nil
     local is_whole = self.is_packed and self.key_heads == self.heads
@@ -224,6 +248,8 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
       return self.out_proj(Module.op(self, "PackedAttention", { qkv, mask },
         { heads = self.heads, causal = self.causal }))
     end
+
+    -- Else the projections apart, each (N,T, heads depth), which the last op takes as they are.
     local width, rows, depth = self.width, self.key_rows, self.width // self.heads
     local function split(x, heads) return x:reshape(x.shape[1], x.shape[2], heads, depth) end
     local q_in = self:project(q, "q", 1, width)

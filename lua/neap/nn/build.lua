@@ -53,6 +53,8 @@ function build.metric_names(metrics)
     end
   end
   table.sort(named)
+
+  -- Names have an order, and pairs has none: those given as functions come behind, sorted.
   for _, name in ipairs(metrics or {}) do names[#names + 1] = name end
   table.move(named, 1, #named, #names + 1, names)
   return names
@@ -69,6 +71,8 @@ end
 -- them that its globs name.
 local function trained(record)
   local names, net = {}, record.net
+
+  -- The net knows blobs by name; `only` says which storage is trained.
   local is_own = record.only and {}
   for storage, blob in pairs(record.only and record.blobs or {}) do
     is_own[blob.name] = record.only[storage]
@@ -85,6 +89,9 @@ end
 -- none on, such as StopGradient, and at integers.
 local function reads_parameters(record, blob)
   local net = record.net
+
+  -- Backwards, as the gradient goes: an op is reached when an output of it is wanted, and then its
+  -- inputs are.
   local wanted, all = { [blob.name] = true }, net:_ops()
   for i = #all, 1, -1 do
     local reached = false
@@ -107,6 +114,9 @@ end
 --   name of a field that nobody has asked for, or nil
 local function fields_of(net, o, blobs)
   local shapes = o.fields
+
+  -- With `fields` the batch says what there is; without, there are the inputs that the net has, and
+  -- the target. A field is declared when somebody asks for it.
   local function field(name)
     local known = shapes and shapes[name]
     if not blobs[name] and known then
@@ -123,6 +133,9 @@ local function fields_of(net, o, blobs)
       end
       return field(name)
     end
+
+    -- No batch is at hand: the label looks as the caller says, or as the loss knows it, or like the
+    -- output.
     if not blobs[name] then
       local shape, dtype = output.shape, output.dtype
       if o.target then shape, dtype = with_batch(o.target.shape, o.batch), o.target.dtype
@@ -147,6 +160,7 @@ local function loss_again(root, o, goal, outs, blobs)
   local function forward(record)
     local known = {}
     local function again(blob, name)
+      -- A first dimension as long as the batch is taken for its rows.
       local shape = is_blob(blob) and blob.shape
       if not shape then return nil end
       if shape[1] == o.batch then shape = { o.batch + 1, table.unpack(shape, 2) } end
@@ -158,6 +172,9 @@ local function loss_again(root, o, goal, outs, blobs)
     local function field(name) return again(blobs[name], "field_" .. name) end
     loss = goal:apply(ins, field, function(term) return field(term.target) end)
   end
+
+  -- A loss that takes no other number of rows tells nothing. What is no fault of the loss's goes
+  -- on.
   local ok, record = pcall(context.build, "loss", root, { train = o.train }, forward)
   if ok then return record.net, loss end
   if type(record) == "table" and (rawget(record, "code") == "memory"
@@ -179,6 +196,7 @@ local function add_backward(record, loss, o)
   -- be built twice
   local names, grads, kept = net:_gradient(loss.name, wrt, true, true), {}, {}
   for i, name in ipairs(wrt) do
+    -- Parameters come first in `wrt`, behind them the outputs that are watched.
     local gradient = net:blob(names[i])
     if i <= n_param then
       grads[net:blob(name)] = gradient
@@ -190,6 +208,9 @@ local function add_backward(record, loss, o)
   end
   local norm
   if o.grad_norm then norm = net:op("GradNorm", kept, { "gradient_norm" }, {}) end
+
+  -- Without an optimizer nobody in the net reads the gradients: kept, they have bytes of their own
+  -- and are there behind the run.
   if o.optimizer then o.optimizer:apply(net, grads, loss) else net:keep(kept) end
   return norm
 end
@@ -199,6 +220,7 @@ end
 local function left_out(self, names)
   if names == nil then return nil end
   local set, known = {}, {}
+  -- The model itself can't be left out: there would be nothing to call.
   for path in Module.modules(self) do
     if path ~= "" then
       known[#known + 1] = path
@@ -234,6 +256,8 @@ end
 -- done with what it has: the net's plan is to count it.
 local function declare_unread(self)
   local set, t = context.building().without, context.building().tree
+
+  -- Parameters that forward has read are declared already; blob_of gives those as they are.
   for _, record in ipairs(names.records(self)) do
     if not (set and is_of(record, set, t)) then forward.blob_of(record) end
   end
@@ -278,6 +302,9 @@ local net_options = option_record.declare("m:net", build.net_fields)
 -- @return list with holes, the last position
 local function declare_arguments(self, net, o, blobs)
   local arguments = {}
+
+  -- With fields, forward takes those that its arguments are named after; else x, or the inputs in
+  -- their order.
   local input = o.fields and batches.inputs(self, o.fields) or example_shape(self, o)
   if o.fields and next(input) == nil then return arguments, 0 end
   local places, last = batches.shapes(self, input, o.input_dtype or self._fields.input_dtype)
@@ -306,6 +333,8 @@ end
 -- output = blob, loss = blob|nil, <metric> = blob}, record: see the record of its options.
 function Module.net(self, given)
   local o, root = net_options:read(given), (tree.home(self))
+
+  -- What can be refused without a net is refused before one is built.
   local goal = objective.of("m:net", o.loss, o.losses)
   if o.optimizer and not o.train then
     fail "m:net: an optimizer updates nothing unless train = true"
@@ -323,6 +352,8 @@ function Module.net(self, given)
   }, function(record)
     local net = record.net
     local arguments, last = declare_arguments(self, net, o, fields)
+
+    -- The model, once: blobs in, blobs out.
     outs = table.pack(self(table.unpack(arguments, 1, last)))
     record.results = outs
     blobs.output = outs[1]
@@ -330,6 +361,9 @@ function Module.net(self, given)
       declare_unread(self)
       return
     end
+
+    -- The loss, and how it counts rows. Its ops begin behind n_op: what it says of rows is read
+    -- from these alone.
     record.only = o.params and names.matching_storage(self, o.params, "params")
     local field, target, unread = fields_of(net, o, fields)
     local n_op = #net:_ops()
@@ -339,6 +373,8 @@ function Module.net(self, given)
       return loss_again(root, o, goal, outs, fields)
     end)
     goal:count(net, blobs.loss, fields)
+    -- A loss cut off from the parameters (by StopGradient, say) would train without a sign that it
+    -- does nothing.
     if o.train and not reads_parameters(record, blobs.loss) then
       fail "the loss depends on no trainable parameter of the model: nothing would be learnt"
     end
@@ -349,12 +385,18 @@ function Module.net(self, given)
       blobs[name] = goal:metric(name, o.metrics[name], outs, field, target)
     end
     for _, name in ipairs(goal:names()) do blobs[name] = terms[name] end
+
+    -- A field that neither forward nor a loss has read is data that would be dropped unseen.
     local left = unread()
     if left then goal:refuse_target(outs, left) end
     if left then batches.fail_unread(self, left, goal:fields(o.metrics)) end
+
+    -- Behind all that reads parameters, since the update writes them.
     if o.train then blobs.grad_norm = add_backward(record, blobs.loss, o) end
     declare_unread(self)
   end)
+
+  -- The results by name win over a field of the same name.
   for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
   -- Without a loss it is all that forward gives: a file of the net gives it, too.
   local outputs = goal and { blobs.loss } or build.results_of(outs)

@@ -55,6 +55,9 @@ end
 local function look_at_layers(memory)
   local root = memory.root
   local t = tree.of(root)
+
+  -- The layers are part of what a version stands for; caches of another version would hold tensors
+  -- of layers that are gone.
   if memory.version == root._version then return end
   memory.version, memory.layers, memory.names, memory.caches = root._version, layers_of(root), {},
     {}
@@ -151,6 +154,8 @@ local function chain_for(self, x)
       ("forward expects 1 to %d rows, as max_batch says, got %d"):format(self.max_batch, n),
       "give model:memory a larger max_batch")
   end
+
+  -- One chain for each kind of input: all that its nets depend on but the number of rows.
   local id = table.concat({
     "memory",
     tostring(training),
@@ -160,11 +165,17 @@ local function chain_for(self, x)
   }, " ")
   local entry = self.root._nets[id]
   if entry and entry.chain:has_batch(n) then return entry.chain, training end
+
+  -- Nets of the batch at hand, and of the largest, in whose memory it runs: a chain plans once, for
+  -- the most rows.
   local nets = nets_of(self, x.shape, x.dtype)
   if entry == nil or entry.most < n then
     local most = math.max(n, self.max_batch or 1)
     local largest = most == n and nets or nets_of(self, { most, table.unpack(x.shape, 2) }, x.dtype)
     if entry then entry.chain:clear() end
+
+    -- A copy, since something is added: plans of single layers, many and short-lived, are not for
+    -- the database.
     local memory = { store = false }
     for key, value in pairs(self.options or {}) do memory[key] = value end
     entry = {
@@ -190,6 +201,9 @@ end
 -- @return a copy of the last output
 function Memory:forward(x)
   if not op.is_tensor(x) then refuse("name", "forward expects a tensor, got a " .. type(x)) end
+
+  -- What is known before, to be put back: a forward that raises leaves the chain and the nets as
+  -- they were.
   local before, nets, done = self.chain, {}, false
   for id, entry in pairs(self.root._nets) do nets[id] = entry end
   -- A batch that is too large leaves the chain that smaller ones run in.
@@ -201,11 +215,15 @@ function Memory:forward(x)
     end
   end })
   local chain, training = chain_for(self, x)
+
+  -- Outputs of another chain's last forward are let go: their bytes belong to the workspace.
   if before and before ~= chain then before:clear() end
   self.chain = chain
   Module.workspace(self.root):feed("input", x)
   chain:forward(training)
   done = true
+
+  -- Copies of nothing: entries are views, and the caches are the chain's own stacks.
   self.outputs, self.inputs = read(chain, "outputs"), read(chain, "inputs")
   for i in ipairs(self.layers) do self.caches[i] = chain:cache(i) end
   return self.outputs[#self.outputs].data:clone()
@@ -222,13 +240,18 @@ function Memory:backward(dy)
       "memory:forward(x) in training mode comes before")
   end
   if not op.is_tensor(dy) then refuse("name", "backward expects a tensor, got a " .. type(dy)) end
+
+  -- The gradient of the last output is a blob of its own; the chain then goes down layer by layer.
   ws:feed(self.outputs[#self.outputs].diff_blob, dy)
   chain:backward()
   for _, list in ipairs { "outputs", "inputs" } do
+    -- An output that was dropped has no gradient to show.
     for i, entry in ipairs(self[list]) do
       if entry.data then entry.diff = chain:item(list, i).diff end
     end
   end
+
+  -- As after m:backward: m:param(name).grad reads from here.
   for _, entry in ipairs(read(chain, "params")) do gradients[entry.blob] = entry.diff end
   rawset(self.root, "_gradients", gradients)
   local dx = self.inputs[1].diff

@@ -9,6 +9,7 @@ local containers = {}
 
 --- Registers the modules in the array part of a container's options, which has no holes.
 local function add_items(self, o)
+  -- Lua's # is not told where a list with a hole ends: keys beyond it give the hole away.
   for key in pairs(o) do
     if math.type(key) == "integer" and (key < 1 or key > #o) then
       fail(("nn.%s: item %d is nil"):format(self._class, #o + 1))
@@ -43,6 +44,7 @@ containers.Residual = class { "Residual",
     if o.shortcut then self.shortcut = o.shortcut end
   end,
   forward = function(self, x)
+    -- The shortcut is a child as well, and no part of f.
     local y, short = x, self.shortcut
     for _, child in ipairs(tree.layers(self)) do
       if child ~= short then y = child(y) end
@@ -117,6 +119,8 @@ containers.Bidirectional = class { "Bidirectional",
     self.first, self.second, self.merge = o.forward, o.backward, o.merge
   end,
   forward = function(self, x, lengths)
+    -- From the end, the second layer reads a reversed text, and its output is turned back. With
+    -- lengths, each sequence is turned by itself: padding stays at the end.
     local function reversed(y)
       if not lengths then return Module.op(self, "Flip", { y }, { axes = { 2 } }) end
       return Module.op(self, "ReverseSequence", { y, lengths }, { time_axis = 2, batch_axis = 1 })

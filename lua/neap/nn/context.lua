@@ -21,8 +21,13 @@ local context, builds = {}, setmetatable({}, { __mode = "k" })
 --- The build that this code is part of, or nil: its coroutine's, else that of a coroutine which
 -- waits for this one.
 function context.building()
+  -- The usual case first: calls are frequent, and most coroutines build nothing.
   local found = builds[coroutine.running()]
   if found or next(builds) == nil then return found end
+
+  -- A forward may run inside a coroutine of its own (an iterator of the user's, say). The
+  -- coroutines that wait for this one have the status "normal", and of their builds the one entered
+  -- last is the innermost: its depth is greatest.
   for thread, build in pairs(builds) do
     if coroutine.status(thread) == "normal" and (found == nil or build.depth > found.depth) then
       found = build
@@ -65,9 +70,13 @@ end
 -- @return the build
 function context.build(name, root, o, f)
   local build = context.new(net_module.new(name), root, o)
+
+  -- Leaving is tied to the scope, so that a forward that raises leaves no build behind it.
   local leave = context.enter(build)
   local _ <close> = setmetatable({}, { __close = leave })
   tree.attempt(root, naming.inside, build.net, f, build)
+
+  -- All modules have their places and widths now, so that eager calls need no way back any more.
   rawset(root, "_met", true)
   return build
 end

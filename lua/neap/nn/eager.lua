@@ -22,6 +22,7 @@ local eager = {}
 
 --- What an eager call of `m` on the first n tensors of xs is known by: module, mode, shapes.
 local function call_id(self, m, xs, n)
+  -- The path names the module within its root, whose table of nets this is.
   local key = { tree.of(self).path[m], tostring(Module.is_training(m)) }
   for i = 1, n do
     local x = xs[i]
@@ -36,6 +37,7 @@ end
 
 --- Nets for eager calls are kept by what they were built for.
 local function cached(self, m, xs, kind, make)
+  -- One net for each kind of call; what changes the model empties the table.
   local id = kind .. " " .. call_id(self, m, xs, xs.n)
   if self._nets[id] == nil then
     local entry = make()
@@ -69,9 +71,13 @@ end
 --- The same for a backward: it draws by `draw`, and leaves counters and statistics as they were.
 local function run_backward(root, entry, xs, draw)
   local ws, before = Module.workspace(root), {}
+
+  -- The forward inside writes statistics again; a copy of them before, put back after.
   for i, record in ipairs(entry.states) do
     before[i] = rawget(record.home, "_ws"):fetch(record.home_name)
   end
+
+  -- The numbers that the forward drew, so that a dropout's mask is the same.
   local hold = ws:_give_draw(draw[1], draw[2])
   local _ <close> = setmetatable({}, { __close = function()
     hold = hold and ws:_give_draw()
@@ -85,6 +91,7 @@ end
 --- f(...) -> f's results: the first call on tensors learns widths and makes parameters; when it
 -- raises, it has not.
 local function attempt(root, f, ...)
+  -- Nothing is left to learn: the notes that undo a failed call would be taken in vain.
   if rawget(root, "_met") then return f(...) end
   return tree.attempt(root, workspace.attempt, Module.workspace(root), true, {}, f, ...)
 end
@@ -102,6 +109,8 @@ end
 
 local function run_eager(self, m, memory, ...)
   local xs = table.pack(...)
+
+  -- Arguments left out at the end are none; those in the middle are part of the kind of call.
   while xs.n > 0 and xs[xs.n] == nil do xs.n = xs.n - 1 end
   local entry = cached(self, m, xs, "forward", function()
     local e = { seen = example_of(xs) }
@@ -113,6 +122,9 @@ local function run_eager(self, m, memory, ...)
     end).net
     return e
   end)
+
+  -- By what the random ops of this run draw is noted before it: a backward of the same kind of call
+  -- draws so again.
   draws_of(self)[call_id(self, m, xs, xs.n)] = { Module.workspace(self):_look_draw(false) }
   local results, list = run(self, entry, xs, memory), {}
   rawset(m, "_seen", entry.seen or rawget(m, "_seen"))
@@ -128,6 +140,8 @@ function Module.run_eager(self, m, ...) return attempt(self, run_eager, self, m,
 -- not.
 function Module._run_as_guest(root, m, ...)
   local net, capture, args = nil, nil, table.pack(...)
+
+  -- Any blob among the arguments tells the net; it must be one that takes tensors in as inputs.
   for i = 1, args.n do
     if is_blob(args[i]) then net, capture = net_module.capturing(args[i].net) end
   end
@@ -136,6 +150,8 @@ function Module._run_as_guest(root, m, ...)
       forward, in a loss, and in neap.grad and its like on tensors; m:net is a net of it"):format(
         m._class))
   end
+
+  -- One record for each model in the net, however often it is called: its parameters come in once.
   local guests = net_module.guests(net)
   local record = guests[root] or context.new(net, root, {
     train = rawget(root, "_mode") ~= false,
@@ -165,6 +181,8 @@ local function backward(self, root, ...)
   if xs.n < 2 then
     fail("m:backward takes (x, .., dy): the inputs, then the gradient of the output")
   end
+
+  -- A scalar whose gradient is the one asked for: the sum of y times dy.
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {}, states = {} }
     local net_name = self._class .. "_backward"
@@ -174,6 +192,9 @@ local function backward(self, root, ...)
       e.inputs = names
       local y = self(table.unpack(ins, 1, xs.n - 1))
       local loss = (y * ins[xs.n]):sum()
+
+      -- Of the inputs those of floats, and every parameter that is trained. Statistics are noted,
+      -- to be put back.
       local wrt = {}
       for i = 1, xs.n - 1 do
         if ins[i] and ins[i].dtype:match "^b?f" then
@@ -185,6 +206,8 @@ local function backward(self, root, ...)
         if r.role == "state" then e.states[#e.states + 1] = r end
         if r.trainable then wrt[#wrt + 1] = blob.name end
       end
+
+      -- pairs has no order, and the same call is to build the same net.
       table.sort(wrt)
       local by_blob, outputs = net:gradient(loss, { wrt = wrt, allow_unused = true }), {}
       for _, name in ipairs(wrt) do
@@ -195,6 +218,8 @@ local function backward(self, root, ...)
     end).net
     return e
   end)
+
+  -- Without a forward before, it draws what the next one would.
   local draw = draws_of(root)[call_id(root, self, xs, xs.n - 1)]
     or { Module.workspace(root):_look_draw(false) }
   local results, list = run_backward(root, entry, xs, draw), {}

@@ -36,10 +36,15 @@ end
 local function meet(m)
   local building = context.building()
   if building.tree.path[m] or is_bare(m) then return end
+
+  -- Such a module would have new parameters in each net that is built, and nobody would train them.
   if m._made_in == building then
     fail(("nn.%s is made inside a forward, so that each net would have another one: make it once, \z
       in init or outside"):format(m._class))
   end
+
+  -- It belongs to the module whose forward calls it. The note comes first: when the build fails,
+  -- the tree is put back to what it was.
   local owner = running_in_tree(building)
   tree.note(m)
   tree.put(owner, tree.numbered(owner, "@" .. (m._wanted_name or m._base)), m)
@@ -48,10 +53,13 @@ end
 
 --- The blob of a parameter record in the net being built; declared there at its first use.
 function forward.blob_of(record)
+  -- Tied parameters share a storage, hence a blob: their gradients are summed by the net itself.
   local building, storage = context.building(), names.storage_record(record)
   local blob = building.blobs[storage]
   if blob == nil then
     meet(record.owner)
+
+    -- In a transform's net a parameter is an input, which holds what its own model has.
     if building.guest then
       blob = building.guest(storage)
       building.blobs[storage] = blob
@@ -60,6 +68,9 @@ function forward.blob_of(record)
     local name = names.blob_name(record, building.tree)
     blob = building.net:declare(name, storage.role, storage.shape, storage.dtype, storage.init,
       storage.trainable)
+
+    -- A branch or a loop around the layer writes the statistic in place, and is not to hand it out
+    -- as a result.
     if storage.role == "state" then naming.keep_to_layer(building.net, name) end
     building.blobs[storage] = blob
   end
@@ -72,6 +83,8 @@ end
 function forward.value_of(self, record)
   local blob, storage = forward.blob_of(record), names.storage_record(record)
   if not storage.mask then return blob end
+
+  -- Once for each net, not for each build: a value of a loop's body can't be read outside of it.
   local building, net = context.building(), forward.net_here(self)
   local made = building.masked[net] or {}
   building.masked[net] = made
@@ -87,6 +100,8 @@ local function trace(self, net, n_before, output)
   local building = context.building()
   local all, own, claimed = net:_ops(), {}, building.claimed[net] or {}
   building.claimed[net] = claimed
+
+  -- Modules inside this one have ended before it and claimed theirs; what is left is its own.
   for i = n_before + 1, #all do
     if not claimed[i] then
       claimed[i] = true
@@ -117,6 +132,8 @@ end
 -- m:summary.
 local function forward_of(self, building, net, ...)
   local n_before, hooks, running = building.trace and #net:_ops(), self._hooks, building.running
+
+  -- What is called from here on is met below this module.
   local depth = #running + 1
   running[depth] = self
   local out = table.pack(self._methods.forward(self, ...))
@@ -125,6 +142,8 @@ local function forward_of(self, building, net, ...)
   if building.trace then trace(self, net, n_before, out[1]) end
   if hooks then
     for _, f in ipairs(hooks.forward) do f(self, table.unpack(out, 1, out.n)) end
+
+    -- The gradient of a value inside a branch or a loop's body is no blob of the outer net.
     if #hooks.backward > 0 and net ~= building.net then
       fail(("nn.%s: m:on \"backward\" watches it, and it is called in a branch or a loop's body, \z
         whose gradients stay inside"):format(self._class))
@@ -143,6 +162,8 @@ function forward.check_arity(self, ...)
   local f = own_function[self._class] and self.f or self._methods.forward
   local info = f and debug.getinfo(f, "u")
   if f == nil or info.isvararg then return end
+
+  -- A method has self before its inputs, the function of a Lambda or Loss has not.
   local most = info.nparams - (f == self._methods.forward and 1 or 0)
   local given = select("#", ...)
   for i = most + 1, given do
@@ -153,7 +174,9 @@ function forward.check_arity(self, ...)
         .. (self._class == "Loss" and ": the model's outputs and the target" or ""))
     end
   end
-  if self.target and not is_users(f) and given < most then -- a loss of Neap's
+
+  -- A loss of Neap's takes output and target; without the latter it would learn nothing.
+  if self.target and not is_users(f) and given < most then
     fail(("nn.%s takes %d inputs, the output and the target, got %d"):format(
       self._class, most, given))
   end
@@ -179,6 +202,9 @@ function forward.run(self, building, ...)
   if self._methods.forward == nil then fail(("nn.%s has no forward"):format(self._class)) end
   meet(self)
   if building.without and is_left_out(building, self) then return (...) end
+
+  -- A module with parts opens a scope, by which ops that its own forward adds are named. A layer
+  -- without parts needs none: Module.op names its blobs by its path.
   local net = forward.net_here(self)
   if not self._parent or not tree.has_children(self) then
     return net:made_by(line_of(self), forward_of, self, building, net, ...)

@@ -26,6 +26,7 @@ end
 local function place_of(name)
   local path = {}
   for part in name:gmatch "[^./]+" do
+    -- A character that no name may have becomes _; a leading _ is Neap's own.
     part = part:gsub("[^%w_-]", "_")
     path[#path + 1] = part:match "^_" and "w" .. part or part
   end
@@ -39,6 +40,7 @@ end
 function imported.declare(self, w)
   local path, name = place_of(w.name)
   local owner = part_at(self, path)
+  -- A word of modules', or what is there already, gets a _ behind it.
   while owner._params[name] or owner._children[name] or module.Module[name] do
     name = name .. "_"
   end

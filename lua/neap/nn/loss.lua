@@ -19,6 +19,7 @@ local function like_output(_, output) return output.shape, output.dtype end
 
 --- Labels have the shape of the output without its classes, whose dimension the loss says.
 local function labels_of(self, output)
+  -- The dimension of the classes, from the end or the beginning.
   local shape, axis = {}, self.o.axis or 2
   if axis < 0 then axis = #output.shape + 1 + axis end
   for d, size in ipairs(output.shape) do
@@ -92,6 +93,8 @@ local function one_op(name, spec)
   local r, weights = records[op_name], spec.weights or {}
   local options = { doc = spec.doc or ("%s %s."):format(r.summary, r.math),
     example = spec.example or ("nn.%s()"):format(name) }
+
+  -- The options are the op's attributes, and behind them its weights: one record says both.
   for i, a in ipairs(r.attrs) do
     options[i] = { of = op_name .. "." .. a.name, doc = (spec.docs or {})[a.name] }
   end
@@ -115,11 +118,14 @@ local function one_op(name, spec)
       self.reduces = reduces[o.reduction]
     end,
     forward = function(self, ...)
+      -- A loss without a target would give an error of its op, which knows nothing of targets.
       local inputs, least = { ... }, spec.operands or 2
       if #inputs < least then
         fail(("nn.%s takes %d inputs, %s, got %d"):format(name, least,
           least == 2 and "the output and the target" or "those of its op", #inputs))
       end
+
+      -- Weights that are options stand where the op reads them, in the output's dtype.
       for _, at in ipairs(weights) do
         local own, output = self.weights[at], inputs[1]
         if own and inputs[at] then

@@ -105,6 +105,8 @@ function Module.param(self, name, shape, initial, opts)
   if type(shape) ~= "table" then
     fail(("m:param \"%s\" expects a shape, e.g. { 3, 4 }, got a %s"):format(name, type(shape)))
   end
+
+  -- The record alone is made: numbers come when a workspace needs them (neap.nn.state).
   if type(initial) == "number" then initial = { op = "Constant", value = initial } end
   local made = {
     name = name,
@@ -212,6 +214,8 @@ local function set_mode(self, mode)
   local root = tree.root_of(self)
   -- nets are kept by their root's mode; other modes they were built for
   local is_new, found = self._parent, {}
+
+  -- One mode holds for the whole subtree, so modes set below are forgotten.
   for _, m in ipairs(tree.modules(self)) do
     if m ~= self and rawget(m, "_mode") ~= nil then found[#found + 1] = m end
     rawset(m, "_mode", nil)
@@ -219,6 +223,9 @@ local function set_mode(self, mode)
   -- A child put into training mode while its model evaluates stays in it: Monte Carlo dropout.
   rawset(self, "_mode",
     mode and root ~= self and rawget(root, "_mode") == false and "always" or mode)
+
+  -- A root's own mode is part of what its nets are kept by, but a child's is not: nets are old
+  -- then.
   if is_new or found[1] then all_changed({ self }, found) end
   return self
 end
@@ -237,6 +244,9 @@ function Module.eval(self) return set_mode(self, false) end
 -- `self.training` is the same.
 function Module.is_training(self)
   local m = self
+
+  -- The nearest mode on the way to the root decides, unless it is plain training mode: that leaves
+  -- the question to the build.
   while m._parent do
     local mode = rawget(m, "_mode")
     if mode == false then return false end
@@ -259,6 +269,8 @@ end
 -- @return blobs
 function Module.op(self, type, inputs, attrs, n_out)
   local net, path = forward.net_here(self), context.building().tree.path[self]
+
+  -- A module that only a function made has no path; its class names the blob.
   local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
   for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
   return net:op(type, inputs, outs, attrs or {})
@@ -301,6 +313,8 @@ local function index(self, key)
   if key == "training" then return Module.is_training(self) end
   local method = self._methods[key]
   if method ~= nil then return method end
+
+  -- The lists of layer-by-layer running cost a chain of nets: made when they are asked for.
   if memory_lists[key] then
     local memory = require("neap.nn.chain").of((tree.home(self)))
     if key == "params" then return memory:params() end
@@ -312,6 +326,7 @@ end
 --- m.key = value. Modules and tables of modules are children, in the place of what was there; all
 -- else is a field.
 local function newindex(self, key, value)
+  -- Names with an underscore are Neap's own fields, which no table of the user's holds.
   if type(key) == "string" and key:sub(1, 1) == "_" then
     rawset(self, key, value)
     return
@@ -322,11 +337,15 @@ local function newindex(self, key, value)
     return
   end
   if type(key) == "string" then check_free(self, key) end
+
+  -- A plain value takes the place of a module: the slot is given up.
   if self._children[key] or self._lists[key] then tree.put(self, key, nil) end
   -- A forward may read it: what was built of the old value is old. (What a forward itself sets is
   -- not.)
   if self._fields[key] ~= value and not context.building() then changed(self) end
   self._fields[key] = value
+
+  -- A table that holds modules, or may come to, is a slot whose content is found at each walk.
   if tree.note_list(self, key, value) then changed(self) end
 end
 
@@ -365,6 +384,9 @@ local function options_of(name, ...)
     return first
   end
   local o = { ... }
+
+  -- A table at the end gives the named options. One with a metatable is a value, a tensor or an
+  -- initialiser.
   local last = o[n]
   if type(last) == "table" and getmetatable(last) == nil then
     o[n] = nil
@@ -392,6 +414,9 @@ local function check_spec(spec)
     if expected and type(value) ~= expected then
       fail(("nn.module: %s is a %s, got a %s"):format(field, expected, type(value)))
     end
+
+    -- Only fields that are still unset are offered: a constant "forwards" beside a forward is
+    -- meant.
     local missing = {}
     for name, type_name in pairs(spec_types) do
       if spec[name] == nil and type(value) == type_name then missing[#missing + 1] = name end
@@ -423,6 +448,7 @@ end
 -- is an error. While init runs, the table notes what is read; then it is a plain one, and may be
 -- kept in a field.
 local function init_noting(self, init, given)
+  -- The table that init sees is empty, so that every reading goes through __index and is noted.
   local o, content, is_read = {}, {}, { name = true, input = record.is("shapes", given.input) }
   for key, value in pairs(given) do content[key] = value end
   if is_read.input then self._fields.input_shape = given.input end
@@ -439,12 +465,16 @@ local function init_noting(self, init, given)
       return content[key]
     end,
   })
+
+  -- Afterwards it is an ordinary table again: a forward may keep it and read it later.
   init(self, o)
   setmetatable(o, nil)
   for key, value in pairs(content) do o[key] = value end
   for _, value in pairs(self._fields) do
     if value == o then return end -- a forward may read it
   end
+
+  -- Otherwise what init has not read, nobody ever will.
   for _, key in ipairs(options.keys(given)) do
     if not is_read[key] then
       local what = type(key) == "string" and ("unknown field \"%s\""):format(key)
@@ -487,6 +517,8 @@ local function class(spec)
       methods[key] = value
     end
   end
+
+  -- One metatable for all modules of the class.
   local meta = {
     __index = index,
     __newindex = newindex,
@@ -496,10 +528,15 @@ local function class(spec)
     __name = "neap.nn." .. name,
     __names = names_of,
   }
+
+  -- A class without init takes no options of its own; one with init and without options reads its
+  -- table by itself.
   local declared = spec.options or not spec.init and {} or nil
   local own_record = declared and record_of(name, declared)
   local function make(_, ...)
     local given = options_of(name, ...)
+
+    -- Fields are set before the metatable, whose __newindex would take them for the user's.
     local self = tree.fields()
     self._is_module, self._class, self._methods, self._params, self._fields = true, name, methods,
       {}, {}
@@ -512,12 +549,16 @@ local function class(spec)
       self._fields.input_shape = o.input
       record.note(self, o)
     end
+
+    -- The wish is kept: a container that takes the module asks for it.
     if type(o) == "table" and rawget(o, "name") ~= nil then
       if type(o.name) ~= "string" then
         fail(("nn.%s: name expects a string, got a %s"):format(name, type(o.name)))
       end
       rawset(self, "_wanted_name", o.name)
     end
+
+    -- An init that raises leaves the modules that it was given with the parents they had.
     if own_record and spec.init then
       tree.attempt(nil, spec.init, self, o)
     elseif spec.init then

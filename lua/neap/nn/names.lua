@@ -26,6 +26,8 @@ function names.blob_name(record, t)
   local storage = names.storage_record(record)
   local path = t.path[storage.owner]
   if path then return joined(path, storage.name) end
+
+  -- The module that declared it is in another tree: a tied parameter shares storage across models.
   for _, m in ipairs(t.list) do
     for _, other in ipairs(m._params) do
       if names.storage_record(other) == storage then return joined(t.path[m], other.name) end
@@ -59,6 +61,8 @@ function names.glob_to_pattern(glob, who)
   if type(glob) ~= "string" then
     fail(("%s expects a name or a glob such as \"block*\", got a %s"):format(who, type(glob)))
   end
+
+  -- What Lua's patterns read as magic is escaped first, so that only * and ? mean anything.
   return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
 end
 
@@ -68,6 +72,8 @@ function names.matches(self, pattern, record, t)
   if names.dotted(record, t):match(pattern) or names.name_in(self, record, t):match(pattern) then
     return true
   end
+
+  -- A glob that names a module stands for all that lies below it.
   local above = t.path[record.owner]:gsub("/", ".")
   while above ~= "" do
     if above:match(pattern) then return true end
@@ -88,6 +94,7 @@ function names.matching_storage(self, globs, who)
         set[storage], found = true, true
       end
     end
+    -- A glob that matches nothing is a slip of the pen, and would train less than was meant.
     if not found then fail(("%s: no trainable parameter matches \"%s\""):format(who, glob)) end
   end
   return set

@@ -34,13 +34,20 @@ local function batch_norm(name)
     end,
     forward = function(self, x)
       learn(self, "channels", x, 2)
+
+      -- Evaluation reads the running statistics and leaves them.
       if not self.training then
         return Module.op(self, "BatchNorm",
           { x, self.weight, self.bias, self.running_mean, self.running_var },
           { eps = self.eps, training = false })
       end
+
+      -- Training reads the batch's own, and moves the running ones towards them, in place: outputs
+      -- with the inputs' names.
       local y, mean, var = Module.op(self, "BatchNorm", { x, self.weight, self.bias },
         { eps = self.eps, training = true }, 3)
+
+      -- The running variance is that of a sample, n / (n - 1) of the batch's (as in PyTorch).
       local n = x:n_element() // self.channels
       local net = y.net
       net:op("RunningAverage", { self.running_mean, mean }, { self.running_mean },

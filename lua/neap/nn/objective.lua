@@ -49,6 +49,8 @@ function objective.of(who, loss, losses)
   end
   if loss == nil and losses == nil then return nil end
   local self, own = setmetatable({ terms = {} }, Objective), {}
+
+  -- Every loss as a term with a name; fields left out get their defaults by the record.
   for i, given in ipairs(losses or { { loss } }) do
     if module.is_module(given) or type(given) == "function" then given = { given } end
     local term = {}
@@ -64,6 +66,7 @@ function objective.of(who, loss, losses)
     self.terms[i] = term
   end
   if #self.terms == 0 then fail(who .. ": losses expects a list of at least one loss") end
+  -- ipairs has passed over holes and names: nothing may be dropped.
   for key in pairs(losses or {}) do
     if math.type(key) ~= "integer" or key < 1 or key > #self.terms then
       fail(("%s: losses expects a list, nothing reads its field \"%s\""):format(
@@ -136,11 +139,13 @@ end
 -- @param target f() -> the target's blob, or nil
 -- @param own_name string what the target is called in a batch
 local function arguments(f, skip, outs, field, target, own_name)
+  -- The outputs come first, whatever the loss; what follows depends on who wrote it.
   local args = table.move(outs, 1, outs.n, 1, { n = outs.n })
   local function add(value)
     args.n = args.n + 1
     args[args.n] = value
   end
+  -- Neap's own loss takes (output, target).
   if f == nil then
     add(target())
     return args
@@ -170,6 +175,8 @@ end
 --- One of a model's outputs, or all of them; a function among several losses takes as many as it
 -- has arguments for.
 local function outputs_of(self, term, outs)
+  -- A function beside other losses takes the first outputs, as many as it names. Alone it gets all,
+  -- and refuses itself what it does not take.
   local f, skip = users_function(term)
   if f and term.output == nil and #self.terms > 1 then
     local names, has_more = parameters(f, skip)
@@ -209,10 +216,13 @@ function Objective:apply(outs, field, target)
   local total, values = nil, {}
   for _, term in ipairs(self.terms) do
     local value = term_of(self, term, outs, field, target)
+
+    -- A term that is told must be one number, as the loss is.
     if self:tells(term) then
       if value.shape and #value.shape > 0 then value = value:reshape {} end
       values[term.name] = value
     end
+    -- Times 1 would be an op for nothing.
     local weighted = term.weight == 1 and value or value * term.weight
     total = total and total + weighted or weighted
   end
@@ -233,6 +243,7 @@ end
 --- The blob of a metric: a function of the first output and of fields, or what a loss knows by
 -- name.
 function Objective:metric(name, f, outs, field, target)
+  -- A metric sees the first output alone: it measures what the model answers.
   local first = { outs[1], n = 1 }
   if type(f) == "function" then
     local args = arguments(f, 0, first, field, function()
@@ -260,11 +271,14 @@ local same_labels = { Reshape = true, Flatten = true, Cast = true, Alias = true,
 -- whether nothing else is in the loss }; nil where each row counts as one.
 -- @param fields {name = blob}
 function Objective:count(net, loss, fields)
+  -- Which blobs hold labels of which field, through the ops that only change their look.
   local labels, counts = {}, nil
   for _, name in ipairs(options.keys(fields)) do labels[fields[name].name] = name end
   for i, row in ipairs(net:_ops()) do
     local from = labels[row.inputs[1]]
     if same_labels[row.type] and from then labels[row.outputs[1]] = from end
+
+    -- The last cross entropy counts; two of them are not `alone`.
     local field = row.type == "SoftmaxCrossEntropy" and labels[row.inputs[2]]
     local attrs = field and net:_attrs(i)
     if attrs and attrs.reduction == "mean" then

@@ -30,13 +30,19 @@ local function apart(o, who)
   if o ~= nil and type(o) ~= "table" then
     fail(("%s expects a table of options, { batch = 16 }, got a %s"):format(who, type(o)))
   end
+
+  -- Words that the contract has and the planner does not yet: else a plan would seem to obey them.
   for _, name in ipairs { "stash", "order" } do
     if o and o[name] ~= nil then
       fail(("%s: \"%s\" is reserved, and not available yet"):format(who, name))
     end
   end
   local net, memory = memory_options.split(who, o, "lua", plan_options)
+
+  -- x and y are shapes of the net's inputs, which net:plan takes with the memory options.
   memory.x, memory.y, net.x, net.y = net.x, net.y, nil, nil
+
+  -- A loss is of use in training alone, and training needs one: each implies the other.
   if net.train == nil and net.loss then net.train = true end
   if net.train and not net.loss then net.loss = require("neap.nn").CrossEntropyLoss {} end
   return net, memory
@@ -44,6 +50,8 @@ end
 
 --- The range of batches up to `most` rows of this model.
 local function range_to(self, net_options, memory, most)
+  -- The range is of the net built for the most rows; `net_options` is the caller's again
+  -- afterwards.
   local rows = net_options.batch
   net_options.batch = most
   local batches = require("neap").range(Module.net(self, net_options), memory)
@@ -58,6 +66,9 @@ for _, name in ipairs { "plan", "forecast", "dry_run" } do
   Module[name] = function(self, o)
     local net_options, given = apart(o, "m:" .. name)
     local memory, most = range.apart(given)
+
+    -- When the plan is refused, the refusal looks for a batch that fits: it builds nets of other
+    -- sizes by this.
     local function of_batch(n)
       local o_n = {}
       for key, value in pairs(net_options) do o_n[key] = value end
@@ -107,7 +118,11 @@ end
 -- its own are its parent's. @return {module = list}
 local function params_by_layer(self, trace)
   local own = {}
+
+  -- Every module that has run has a row.
   for _, t in ipairs(trace) do own[t.module] = own[t.module] or {} end
+
+  -- A part without a forward of its own (a table of weights) is read by one above it.
   for _, m in ipairs(tree.modules((tree.home(self)))) do
     local by = m
     while by and not own[by] do by = by._parent end
@@ -124,6 +139,8 @@ function Module.summary(self, o)
   local net, blobs, record = Module.net(self, net_options)
   local flops, rows, seen = {}, {}, {}
   memory.fuse = false -- a row is a layer as it was written
+
+  -- Work is known by the plan; its ops are found by their first output, as the trace notes them.
   for _, op in ipairs(net:plan(memory):_ops()) do flops[op.outputs[1]] = op.flops end
   local totals = { parameters = 0, trainable = 0, mult_adds = 0, parameter_bytes = 0 }
   local own = params_by_layer(self, record.trace)
@@ -131,6 +148,7 @@ function Module.summary(self, o)
     local m, n, work = t.module, 0, 0
     for _, r in ipairs(own[m]) do
       local storage = names.storage_record(r)
+      -- A tied parameter counts where it comes first.
       if storage.role == "parameter" and not seen[storage] then
         seen[storage] = true
         n = n + elems(storage.shape)
@@ -139,6 +157,8 @@ function Module.summary(self, o)
           + elems(storage.shape) * (storage.dtype == "f64" and 8 or 4)
       end
     end
+
+    -- A multiplication and an addition are two flops.
     for _, name in ipairs(t.ops) do work = work + (flops[name] or 0) // 2 end
     totals.parameters, totals.mult_adds = totals.parameters + n, totals.mult_adds + work
     if #t.ops > 0 or n > 0 then

@@ -28,6 +28,8 @@ end
 -- @param dtype string of the numbers
 function reading.positions(x, dtype)
   local here, length = reading.now(), x.shape[2]
+
+  -- The op gives 0 .. T-1 on tensors and blobs alike.
   local rows = kit.range(x, length, dtype):reshape(1, length)
   if not here then return rows end
   return rows + op.apply("Cast", { here.position }, { to = dtype }):reshape(x.shape[1], 1)
@@ -36,6 +38,8 @@ end
 --- A name for a cache of layer `m`: that of an earlier call of it has another.
 local function cache_name(here, m, what)
   local path = context.building().tree.path[m]
+
+  -- A layer called twice in a forward reads two texts: each call has a cache.
   local name = (path ~= "" and path or m._base) .. "." .. what
   here.n_named[name] = (here.n_named[name] or 0) + 1
   return here.n_named[name] == 1 and name or name .. here.n_named[name]
@@ -58,6 +62,8 @@ function reading.attend(m, q, k, v, heads)
     table.insert(here.caches, name)
     return blob
   end
+
+  -- The op writes the new rows behind the old ones, in place: outputs with the caches' names.
   local keys, values = cache("keys", k), cache("values", v)
   local y = net:fresh_name(m._base)
   return (net:op("CachedAttention", { q, k, v, keys, values, here.position },

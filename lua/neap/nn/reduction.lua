@@ -36,6 +36,9 @@ local by_row = set_of [[Abs Add AddN Alias Atan2 Cast Ceil Celu Clamp Copy Cos C
 local function read(net, first, batch)
   local reading = { net = net, batch = batch, at = {}, row = {}, is_param = {}, known = {},
     numbers = {}, fixed = {} }
+
+  -- The ops before `first` are the model's: how rows of the outputs came about does not matter
+  -- here.
   for i, row in ipairs(net:_ops()) do
     for _, name in ipairs(i > first and row.outputs or {}) do
       if name then reading.at[name], reading.row[name] = i, row end
@@ -73,6 +76,7 @@ local has_rows, number_of
 local function have_rows(r, row)
   local some = false
   for _, input in ipairs(row.inputs) do
+    -- A missing input (false) says nothing either way.
     local has = input and has_rows(r, input)
     local number = input and not has and scales[row.type] and number_of(r, input)
     if number then r.numbers[#r.numbers + 1] = number end
@@ -88,6 +92,8 @@ end
 --- Whether an op hands rows on as they are: its output has them, each of that row alone.
 local function hands_rows_on(r, row, attrs)
   local x = row.inputs[1]
+
+  -- The rows stay apart unless an op mixes them: a reduction does where its axes have the first.
   if says_itself[row.type] then return attrs.reduction == "none" end
   if reduces_axes[row.type] then return spare_rows(attrs.axes, #shape_of(r, x)) end
   if along_axis[row.type] then return spare_rows({ attrs.axis }, #shape_of(r, x)) end
@@ -100,6 +106,8 @@ function has_rows(r, name)
   if is_constant(r, name) or shape_of(r, name)[1] ~= r.batch then return false end
   local row = r.row[name]
   if not row then return true end
+
+  -- Kept by name: several ops may read a value, and the walk comes to it from each.
   if r.known[name] == nil then
     r.known[name] = hands_rows_on(r, row, r.net:_attrs(r.at[name])) and have_rows(r, row)
   end
@@ -110,6 +118,7 @@ end
 function number_of(r, name)
   local row = r.row[name]
   if not row or row.type ~= "Constant" then return nil end
+  -- One element, however many dimensions.
   for _, size in ipairs(shape_of(r, name)) do
     if size ~= 1 then return nil end
   end
@@ -142,12 +151,16 @@ local function combined(r, row)
     inputs[i] = terms(r, name)
     if not inputs[i] then return nil end
   end
+
+  -- Linear means: of a product one factor is a number, of a quotient the divisor is one.
   local x, y = inputs[1], inputs[2]
   if row.type == "Mul" and #x == 0 then x, y = y, x end
   if row.type == "Mul" then return #y == 0 and sum_of(x, y.c, y, 0) or nil end
   if row.type == "Div" then
     return #y == 0 and y.c ~= 0 and sum_of(x, 1 / y.c, y, 0) or nil
   end
+
+  -- Neg, sums and differences: the terms of each input with the sign that the op gives it.
   local out = sum_of(x, row.type == "Neg" and -1 or 1, { c = 0 }, 0)
   for i = 2, #inputs do out = sum_of(out, 1, inputs[i], row.type == "Sub" and -1 or 1) end
   return out
@@ -162,6 +175,9 @@ function terms(r, name)
     local word = attrs.reduction
     return word ~= "none" and { { word = word, by = row.type, k = 1 }, c = 0 } or nil
   end
+
+  -- Ops that hand terms on, then the reductions, which count only over everything and of rows that
+  -- came apart.
   if keeps[row.type] or scales[row.type] then return combined(r, row) end
   if row.type ~= "Mean" and row.type ~= "Sum" then return nil end
   local x = row.inputs[1]
@@ -178,7 +194,10 @@ end
 --- What a term is, of factors k at n rows and `more` at n + 1: a sum over the rows' number is a
 -- mean, a mean times it a sum.
 local function word_of(term, more, n)
+  -- The factor does not change with the number of rows: the word stands.
   if is_same(term.k, more) then return term.word end
+
+  -- A sum whose factor goes as 1 / n is a mean; a mean whose factor goes as n is a sum.
   if term.word == "sum" and is_same(term.k * n, more * (n + 1)) then return "mean" end
   if term.word == "mean" and is_same(term.k * (n + 1), more * n) then return "sum" end
   return nil
@@ -210,10 +229,15 @@ function reduction.of(net, loss, first, batch, again)
   local at_n = terms(r, loss.name)
   if not at_n or #at_n == 0 then return nil end
   local more = at_n
+
+  -- A number may have been made of how many rows there are: how it changes with one row more tells.
   if at_n.has_constant or #r.numbers > 0 or #r.fixed > 0 then
     local other, its_loss = again()
     local s = other and read(other, 0, batch + 1)
     more = s and terms(s, its_loss.name)
+
+    -- What scales the rows themselves must stay the same: else it is part of the reduction, and
+    -- nobody knows how.
     for i, number in ipairs(r.numbers) do
       local is_kept = more and s.numbers[i] and is_same(number, s.numbers[i])
       if not is_kept then return nil end

@@ -54,6 +54,9 @@ sequence.SelfAttention = class { "SelfAttention", name = "attn",
   forward = function(self, x)
     reading.check_causal(self)
     local qkv = self.qkv(x)
+
+    -- Piece by piece: queries, keys and values apart, since keys and values go to the caches.
+    -- (B,T,3C)
     if reading.now() then
       local width = qkv.shape[3] // 3
       local function third(i) return qkv:narrow(3, (i - 1) * width + 1, width) end
@@ -121,6 +124,8 @@ local function recurrent(name, n_gate, biases, n_state, spec)
       widths.declare_or_wait(self, o.n_in)
     end,
     declare = function(self)
+      -- The bound as in PyTorch. Every layer but the first reads the outputs of all directions of
+      -- the one below.
       local bound, n_in, n_row = 1 / math.sqrt(self.n_out), self.n_in, n_gate * self.n_out
       local initial = self.weight_init or init.uniform { -bound, bound }
       for layer = 1, self.layers do
@@ -138,16 +143,22 @@ local function recurrent(name, n_gate, biases, n_state, spec)
     forward = function(self, x, lengths, ...)
       widths.learn(self, "n_in", x, -1)
       if not self.time_first then x = x:transpose(1, 2) end
+
+      -- The ops want time first, x (T,N,..).
       local first, last = first_states(self, n_state, x, ...), {}
       for k = 1, n_state do last[k] = {} end
       for layer = 1, self.layers do
         local sides = {}
+
+        -- One op for each direction; the second one reads backwards, by an attribute.
         for direction = 1, self.directions do
           local own = suffix(layer, direction)
           local ins = { x, self["input_weight" .. own], self["state_weight" .. own] }
           for i, bias in ipairs(biases) do
             ins[3 + i] = self.has_bias and self[bias .. own] or false
           end
+
+          -- States of all layers and directions lie in one tensor, layer by layer.
           local at = (layer - 1) * self.directions + direction
           for i = 1, n_state do
             ins[3 + #biases + i] = first[i] and first[i]:select(1, at) or false
@@ -158,7 +169,11 @@ local function recurrent(name, n_gate, biases, n_state, spec)
           sides[direction] = outs[1]
           for k = 1, n_state do last[k][at] = outs[1 + k] end
         end
+
+        -- The directions' outputs side by side are the next layer's input, (T,N,directions n_out).
         x = #sides > 1 and op.apply("Concat", sides, { axis = -1 }) or sides[1]
+
+        -- Between layers, never behind the last one.
         if self.dropout > 0 and self.training and layer < self.layers then
           x = Module.op(self, "Dropout", { x }, { rate = self.dropout, training = true })
         end
@@ -228,10 +243,14 @@ local function cell(name, n_gate, n_state, spec, step)
     forward = function(self, x, ...)
       widths.learn(self, "n_in", x, -1)
       local states = { ... }
+
+      -- Left out, a state is zeros for each row.
       for k = 1, n_state do
         states[k] = states[k] or x.net:op("Constant", {}, 1,
           { shape = { x.shape[1], self.n_out }, dtype = x.dtype })
       end
+      -- The gates' products of x and of h apart: a GRU multiplies a part of the latter before it
+      -- adds.
       local function product(of, what)
         return op.apply("FC", { of, self[what .. "_weight"],
           self.has_bias and self[what .. "_bias"] or false }, {})

@@ -22,6 +22,8 @@ local function padding(name, mode, rank, doc, has_value)
   end
   return class { name, name = "pad", options = options,
     init = function(self, o)
+      -- The op pads all dimensions, (N,C,..): all that stand before, then all that stand behind.
+      -- Images are left alone in the first two.
       local pad, pads = per_dim(o.pad, rank), { 0, 0 }
       for d = 1, rank do pads[2 + d] = pad[d] end
       table.move({ 0, 0 }, 1, 2, rank + 3, pads)
@@ -61,6 +63,7 @@ shapes.Unflatten = class { "Unflatten",
     example = "nn.Unflatten { 2, { 16, 7, 7 } }" },
   init = function(self, o) self.axis, self.sizes = o.axis, o.sizes end,
   forward = function(self, x)
+    -- sizes: those before the axis, those that it becomes, those behind.
     local shape, sizes = x.shape, {}
     local at = self.axis < 0 and #shape + 1 + self.axis or self.axis
     table.move(shape, 1, at - 1, 1, sizes)

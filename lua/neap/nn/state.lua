@@ -44,6 +44,8 @@ end
 -- that batches held have left (net/hold.c), and the best numbers so far (neap.train).
 -- @return what stands before and after `stem` in the name of such a blob; nil for another's
 local function apart(name, stem)
+  -- The three places where something of NAME may lie; a name that only begins alike ("fc1.weight"
+  -- and "fc1.weight2") is another's.
   if name:sub(1, #stem + 1) == stem .. "." then return "", name:sub(#stem + 1) end
   if name == "@held/" .. stem .. "_grad" then return "@held/", "_grad" end
   if name == "@best/" .. stem then return "@best/", "" end
@@ -54,6 +56,9 @@ end
 local function take_out(record)
   local home, stem = record.home, record.home_name
   local ws = rawget(home, "_ws")
+
+  -- Copies, since the workspace gives its bytes back. What is only borrowed, or lives for a run,
+  -- does not move.
   record.value, record.beside = ws:has(stem) and ws:fetch(stem) or nil, {}
   for _, row in ipairs(ws:_blobs()) do
     local is_own = not row.borrowed and row.kind ~= "transient"
@@ -101,6 +106,9 @@ local function make(ws, records)
         { op = "Constant", value = 0 }, false)
     end
   end
+
+  -- The workspace fills what it does not have yet; then what was brought along takes the place of
+  -- zeros.
   ws:init(net)
   for _, record in ipairs(records) do
     local name = record.home_name
@@ -118,9 +126,15 @@ local function settle_at_home(list)
   local homes, fresh, trees, wanted = {}, {}, {}, {}
   for _, record in ipairs(list) do
     local home = tree.root_of(record.owner)
+
+    -- Walking a tree costs time: a root whose tree has this module is its home without another
+    -- look.
     if not (trees[home] and trees[home].path[record.owner]) then home = tree.home(record.owner) end
     trees[home] = trees[home] or tree.of(home)
     local name = blob_name(record, trees[home])
+
+    -- Two passes: all that moves is taken out first, since two records may change names with each
+    -- other.
     wanted[record] = { home, name }
     if record.home and (record.home ~= home or record.home_name ~= name) then take_out(record) end
   end
@@ -143,6 +157,7 @@ end
 --- The same, and that `root` sees the numbers of the modules that it shares with other roots.
 -- @return the workspace of root
 local function ensure(root, list)
+  -- Tied records have one storage between them.
   local storages, seen = {}, {}
   for _, record in ipairs(list) do
     local storage = storage_record(record)
@@ -153,6 +168,9 @@ local function ensure(root, list)
   end
   settle_at_home(storages)
   local ws, t = workspace_of(root), tree.of(root)
+
+  -- What lives in another root's workspace is shared, not copied. A view that is no longer of the
+  -- same bytes (the home has moved them) is made anew.
   for _, storage in ipairs(storages) do
     local name = blob_name(storage, t)
     if storage.home ~= root and name then
@@ -171,6 +189,8 @@ end
 local function settle(self)
   local root, t = tree.home(self)
   if context.building() then return root, t end
+
+  -- An open width, or a forward of the user's, which may call modules that nobody knows of yet.
   local lazy, meets = false, false
   for _, m in ipairs(t.list) do
     lazy = lazy or m._lazy
@@ -210,6 +230,8 @@ local Parameter = { __name = "neap.parameter" }
 local function gradient_of(record, root)
   local name = blob_name(record, tree.of(root))
   local gradients = rawget(root, "_gradients")
+
+  -- m:backward keeps gradients by name; a net without optimizer leaves them as blobs of their own.
   if gradients and gradients[name] then return gradients[name] end
   local ws = workspace_of(root)
   if not ws:has(name .. "_grad") then return nil end
@@ -276,6 +298,7 @@ function Module.as_parameter(record, root)
 end
 
 local function find_record(self, name)
+  -- Names are relative to the module that is asked, which may lie anywhere in the tree.
   local list, root, t = records(self)
   local prefix, names = t.path[self]:gsub("/", "."), {}
   local full = prefix == "" and name or prefix .. "." .. tostring(name)
@@ -365,6 +388,8 @@ function Module.tie(self, a, b)
   if first.dtype ~= second.dtype then
     fail(("tie: %s is %s, %s is %s"):format(a, first.dtype, b, second.dtype))
   end
+
+  -- The second one's own numbers, and the state of an optimizer beside them, are given up.
   if second.home then take_out(second) end
   second.value, second.tied = nil, first
   tree.changed(second.owner)
@@ -402,6 +427,8 @@ end
 -- }: sorted lists of names
 local function differences(by_name, t)
   local d = { missing = {}, unexpected = {}, mismatched = {} }
+
+  -- By sorted names, so that the same file always gives the same message.
   for _, name in ipairs(options.keys(t)) do
     local record = by_name[name]
     if record == nil then
@@ -429,6 +456,9 @@ local function objection(by_name, t, d, o)
       return ("\"%s\" expects a tensor, got a %s"):format(name, type(t[name]))
     end
   end
+
+  -- One objection at a time, and a name that the model does not have first: it often explains the
+  -- others.
   local other, odd, gone = d.mismatched[1], d.unexpected[1], d.missing[1]
   if odd and o.strict then
     local near = options.nearest(tostring(odd), options.keys(by_name))
@@ -473,6 +503,7 @@ end
 --- Copies tensors into the parameters, after a look at all names and shapes. @return what was
 -- skipped; or nil, what speaks against it, hint
 local function copy_in(self, t, o)
+  -- All is looked at before anything is written: a file that does not fit changes nothing.
   local list, root, names = records(self)
   local by_name = {}
   for _, record in ipairs(list) do by_name[Module.name_in(self, record, names)] = record end

@@ -55,6 +55,7 @@ end
 --- Nets and programs built from the roots above m are old.
 function tree.changed(m, seen)
   seen = seen or {}
+  -- Hosts form a graph, not a tree: each is told once.
   if seen[m] then return end
   seen[m] = true
   rawset(m, "_nets", {})
@@ -86,6 +87,8 @@ local function sorted_keys(list, what)
     end
     keys[#keys + 1] = key
   end
+
+  -- Lua compares no numbers with strings: positions in their order, then names in theirs.
   table.sort(keys, function(a, b)
     if type(a) ~= type(b) then return type(a) == "number" end
     return a < b
@@ -95,6 +98,7 @@ end
 
 --- Whether a plain table may come to hold modules: it has one, or is empty, or a table in it is so.
 local function may_hold(list, seen)
+  -- An empty table may be filled later, without anybody noticing: it is watched.
   if next(list) == nil then return true end
   seen = seen or {}
   if seen[list] then return false end
@@ -107,6 +111,7 @@ end
 
 --- Calls visit(name, module) for the modules of a list in order, "blocks/1", "blocks/2".
 local function spread(list, name, what, visit, seen)
+  -- A list may hold itself.
   if seen[list] then return end
   seen[list] = true
   for _, key in ipairs(sorted_keys(list, what)) do
@@ -123,6 +128,9 @@ end
 --- Says that field `key` of m holds a plain table now. @return whether it is a list of modules
 function tree.note_list(m, key, list)
   if not is_plain(list) or not may_hold(list) then return false end
+
+  -- A walk that visits nothing: it raises here, where the line is the user's, for keys that no name
+  -- can be made of.
   spread(list, key, ("nn.%s: field \"%s\""):format(m._class, key), function() end, {})
   if not m._children[key] and not m._lists[key] then m._order[#m._order + 1] = key end
   m._lists[key] = true
@@ -176,8 +184,10 @@ end
 
 --- The child belongs to m from now on: m is one of its hosts, and its parent if it has none.
 local function adopt(m, name, child)
+  -- Whoever undoes a failed call wants to know how the child was.
   tree.note_one(child)
   if not child._hosts[m] then
+    -- A cycle would have neither a root nor paths.
     if is_below(m, child) then fail(("%s can't be its own child \"%s\""):format(m._class, name)) end
     child._hosts[m] = true
   end
@@ -193,6 +203,8 @@ end
 local function release(m, child)
   child._hosts[m] = nil
   if child._parent ~= m then return end
+
+  -- Any other host will do: the next walk from its root gives the name.
   local heir = next(child._hosts)
   rawset(child, "_parent", heir or false)
   rawset(child, "_name", false)
@@ -222,9 +234,14 @@ function tree.put(m, key, child)
   local is_slot = old ~= nil or m._lists[key]
   m._children[key], m._lists[key] = child, nil
   if child and not is_slot then m._order[#m._order + 1] = key end
+
+  -- A slot that is emptied loses its place; one that is filled again keeps it, and with it the
+  -- numbers of names.
   for i = #m._order, 1, -1 do
     if not child and m._order[i] == key then table.remove(m._order, i) end
   end
+
+  -- It may lie in another slot of m still.
   if old and not has(m, old) then release(m, old) end
   tree.changed(m)
 end
@@ -262,6 +279,9 @@ local function walk_root(root)
         walk(child, path == "" and name or path .. "/" .. name)
       end
     end)
+
+    -- Lists are the user's tables, changed without a word: what was here at the last walk and is
+    -- not now has left.
     for child in pairs(m._had) do
       if not here[child] then release(m, child) end
     end
@@ -282,8 +302,12 @@ end
 --- The tree of a root as it is now, from its last walk where nothing can have changed since.
 function tree.of(root)
   local known = root._tree
+
+  -- A list can change unseen; a tree without lists can't.
   if known and known.version == root._version and not known.lists then return known end
   local t = walk_root(root)
+
+  -- A list has changed: nets of the old tree are old.
   if known and not is_same(known, t) then tree.changed(root) end
   t.version = root._version
   rawset(root, "_tree", t)
@@ -295,6 +319,8 @@ end
 function tree.home(m)
   local root = tree.root_of(m)
   local t = tree.of(root)
+
+  -- The walk may just have found that m is in no slot any more.
   if t.path[m] then return root, t end
   root = tree.root_of(m)
   return root, tree.of(root)
@@ -326,6 +352,7 @@ end
 local function put_back(m, was)
   for _, key in ipairs(plain_fields) do rawset(m, key, was[key]) end
   for _, key in ipairs(own_tables) do
+    -- The tables stay the same objects, since others hold them; only what is in them goes back.
     local t = rawget(m, key)
     for k in pairs(t) do t[k] = nil end
     for k, value in pairs(was[key]) do t[k] = value end
@@ -365,6 +392,7 @@ end
 --- f(...) -> f's results; when it raises, the modules of the tree are as they were.
 -- @param root module, or nil where f makes a module of others
 function tree.attempt(root, f, ...)
+  -- __close runs however f ends; `done` says whether it has returned.
   local finish, done = tree.mark(root), false
   local _ <close> = setmetatable({}, { __close = function() finish(done) end })
   return (function(...)
