@@ -49,6 +49,7 @@ local bank_options = record.declare("neap.bank", {
 -- ws:run(net, { x = x }, { banks = { fast } })
 -- @usage nn.Lambda(function(x) return neap.bank("fast", function() return x:relu() end) end)
 function bank.new(given, f, ...)
+  -- Two calls in one: with a function the ops that it adds, with a table a bank.
   if type(given) == "string" and f ~= nil then
     local net = naming.current[coroutine.running()]
     if net then return net:bank(given, f, ...) end
@@ -91,11 +92,15 @@ function Net:bank(name, what, ...)
   if type(name) ~= "string" or name == "" then
     fail(("net:bank expects the name of a bank first, got a %s"):format(type(name)))
   end
+
+  -- A function, or what can be called as one (a module): its ops belong to the bank.
   if type(what) == "function"
       or (type(what) == "table" and not op.is_blob(what) and (getmetatable(what) or {}).__call) then
     return self:device(name, function(...) return what(...) end, ...)
   end
   if select("#", ...) > 0 then fail "net:bank(name, blobs) takes the blobs as one list" end
+
+  -- A list is checked for holes first, so that nothing is assigned when something is wrong with it.
   if type(what) == "table" and not op.is_blob(what) then
     local n = naming.count(what, "net:bank")
     if n == 0 then fail "net:bank(name, blobs) expects at least one blob" end

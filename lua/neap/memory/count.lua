@@ -62,6 +62,8 @@ local optimize_options = record.declare("m:optimize", { positions = { "mode" },
 function Module.optimize(self, given)
   local root = tree.home(self)
   local mode = optimize_options:read(given).mode
+
+  -- A second call would note the mode that the first one set, and undo could not go back.
   local now = rawget(root, "_optimized")
   if now then
     return self,
@@ -76,6 +78,8 @@ function Module.optimize(self, given)
     rawset(root, "_gradients", nil)
     rawset(root, "_nets", {}) -- nets of backward calls, and with them their programs
   end
+
+  -- The mode of before is kept for m:undo.
   rawset(root, "_optimized", { mode = mode, train = rawget(root, "_mode") })
   if mode == "inference" then rawset(root, "_mode", false) end
   return self, ("optimised for %s: %s of gradients given back"):format(mode, core.bytes_text(bytes))

@@ -14,6 +14,8 @@ local fit_batch = {}
 
 --- f(n) -> the net of batch n, and the memory options to plan it with.
 local function source(subject, o, memory)
+  -- A net keeps its ops, and only its inputs change; a model may build another net for another
+  -- batch.
   if type(subject) == "userdata" then -- a net: its inputs' first dimension is the batch
     return function(n)
       memory.inputs = core.batch_inputs(subject, n)
@@ -76,6 +78,8 @@ function fit_batch.fit(subject, given)
   local fields, memory = memory_options.split("neap.fit_batch", given, "fit", fit_options)
   local o = fit_options:read(fields)
   local available
+
+  -- Nobody named a limit: it is the machine's, and it is said what was taken.
   if not (memory.total or memory.budget) then
     memory.total, available = fit_batch.machine()
     fit_batch.tell("neap.fit_batch", memory.total, available)
@@ -99,9 +103,15 @@ end
 -- @param net_of f(trainer, "micro", n) -> net, blobs, the update's net
 function fit_batch.micro(trainer, rows, net_of)
   fit_batch.limit(trainer)
+
+  -- The workspace of a trainer holds bytes that the plan of a micro-batch does not count; a budget
+  -- is of the arena alone, and needs none of this.
   local memory = {}
   for key, value in pairs(mem_param.checked(trainer.memory)) do memory[key] = value end
   memory._beside = trainer.memory.total and trainer.reserve or nil
+
+  -- The update's program and the accumulators are there whatever the rows: planned once, beside
+  -- each try.
   local _, _, update = net_of(trainer, "micro", 1)
   local hold = trainer.accumulate and update:_split_hold() or nil
   return (core.fit_batch(function(n)

@@ -52,6 +52,8 @@ function mem_param.new(given)
     fail("mem_param expects a table, got a " .. type(given))
   end
   local o = mem_param_options:read(given, "mem_param")
+
+  -- A name or a handle alone stands for a list of one.
   local list = o.exclude_blob or {}
   if type(list) ~= "table" or list.name then list = { list } end
   o.exclude_blob = {}
@@ -92,6 +94,9 @@ end
 -- @usage print(net:dry_run { mem_param = { optimize_test = true } }.slots)
 function mem_param.dry_run(net, memory)
   memory = mem_param.checked(memory)
+
+  -- Without options at all the log is Caffe's: its defaults decide. A dynamic net has no policy to
+  -- set.
   local given = {}
   for key, value in pairs(memory or {}) do given[key] = value end
   if given.mem_param == nil and given.policy == nil and given.executor ~= "dynamic" then
@@ -99,6 +104,8 @@ function mem_param.dry_run(net, memory)
   end
   local plan = net:plan(given)
   local log = plan:_dry_run(net)
+
+  -- The engine's log has lists within it: each becomes a report, and what is left are the totals.
   local rows = log.rows
   log.plan, log.rows = plan, nil
   log.slots = report.of("dry_slot", { rows = log.slots,

@@ -32,6 +32,8 @@ end
 --- Raises for a key that is no option of the face and no field of its own.
 local function check_key(who, key, face, own)
   if own and own.fields[key] or records[key] and records[key].faces[face] then return end
+
+  -- An option that another face takes is no slip of the pen: the hint "did you mean" would mislead.
   if records[key] then fail(("%s does not take the option \"%s\""):format(who, key)) end
   local names = memory_options.names(face, own)
   local near = options.nearest(tostring(key), names)
@@ -51,6 +53,9 @@ function memory_options.split(who, given, face, own)
     fail(("%s expects a table of options, got a %s"):format(who, type(given)))
   end
   local fields, memory = {}, {}
+
+  -- A name means the face's own field first; none of them is called as an option is (the records
+  -- spec sees to it).
   for key, value in pairs(given or {}) do
     check_key(who, key, face, own)
     if own.fields[key] then fields[key] = value else memory[key] = value end
@@ -63,6 +68,7 @@ end
 -- @param memory table
 -- @param face string
 function memory_options.check(who, memory, face)
+  -- Keys one by one here, values by the engine, which has the ranges of them.
   local out = {}
   for key, value in pairs(memory) do
     check_key(who, key, face)
@@ -143,6 +149,7 @@ local argument_of = {
 function memory_options.define(command)
   for _, record in ipairs(records) do
     if record.faces.command then
+      -- The option's doc is a sentence about what it turns on; argparse reads % as a format.
       local says = record.doc:gsub("%%", "%%%%")
       local off = record.type == "switch" and record.default == "true"
       local text = (off and "Turn off: " .. says or says:gsub("^%l", string.upper)) .. "."
@@ -169,8 +176,11 @@ end
 --- What argparse has for an option, as Lua gives it; nil for a list of nothing.
 local function value_of(record, given)
   if record.type == "switch" then return record.default ~= "true" end
+  -- A word such as "false" is the value of an option that takes more than words (recompute, say).
   if given == "true" or given == "false" then return given == "true" end
   if type(given) ~= "table" then return given end
+
+  -- Options that may be given several times come as lists, empty when they are not there.
   local list = {}
   for i, text in ipairs(given) do
     if record.type == "inputs" then
@@ -186,6 +196,9 @@ end
 -- @param name string of an option
 function memory_options.of_text(name, text)
   local record = records[name]
+
+  -- Numbers, then the two words that are values of Lua, then lists; all else is a word or a size,
+  -- which the engine reads.
   if record.type == "count" then return math.tointeger(tonumber(text)) or text end
   if text == "true" or text == "false" then return text == "true" end
   if record.type == "banks" or record.type == "names" or record.type == "inputs" then

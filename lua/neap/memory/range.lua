@@ -22,6 +22,8 @@ function range.apart(memory)
   if math.type(most) ~= "integer" or most < 1 then
     fail(("max_batch expects an integer of at least 1, got %s"):format(tostring(most)))
   end
+
+  -- A copy, since the table is the caller's.
   local rest = {}
   for key, value in pairs(memory) do
     if key ~= "max_batch" then rest[key] = value end
@@ -36,6 +38,8 @@ end
 -- @param batch integer
 -- @return range, for net:_plan and ws:_compile
 function range.new(net, memory, batch)
+  -- Shapes of the largest batch take the place of those given, for inputs that have the batch
+  -- first.
   local options = {}
   for key, value in pairs(memory or {}) do options[key] = value end
   local inputs = {}
@@ -51,6 +55,7 @@ function range.text_of(value)
   if op.is_blob(value) then return value.name end
   local parts = {}
   for key, item in pairs(value) do
+    -- Positions get leading zeros, so that they sort as numbers do.
     parts[#parts + 1] = (type(key) == "string" and key .. "=" or ("%08d="):format(key))
       .. range.text_of(item)
   end
@@ -60,6 +65,8 @@ end
 
 --- Text by which options that lead to one range are known: all but the inputs' shapes.
 function range.key(net, memory, batch)
+  -- An input's shape may stand beside the options under its name: a table there is a shape, unless
+  -- it is called like an option whose value is plain.
   local is_input, parts = {}, {}
   for _, input in ipairs(net:inputs()) do is_input[input.name] = true end
   for key, value in pairs(memory or {}) do

@@ -18,12 +18,16 @@ local makers = setmetatable({}, { __mode = "k" })
 local function batch_of(err)
   local find = finders[err]
   if find == nil then return nil end
+
+  -- Looking for it may fail for any reason, and then there is no batch to name. Two are about the
+  -- search itself.
   local ok, n = pcall(find)
   if not ok
       and type(n) == "table"
       and (rawget(n, "code") == "memory" or rawget(n, "code") == "interrupted") then
     error(n, 0)
   end
+  -- Once: what was found stands in the error from now on, and the nets it holds can go.
   finders[err] = nil
   n = ok and n or nil
   rawset(err, "batch", n)
@@ -54,6 +58,7 @@ end
 -- @tparam function f
 -- @return what f returns
 function refusal.around(prepare, f, ...)
+  -- pcall and not __close: the error is changed before it goes on.
   local function done(ok, ...)
     if ok then return ... end
     local err = ...
@@ -68,6 +73,8 @@ local function fits_in_halves(err)
   local make = makers[err]
   if not make then return false end
   local ok, plan = pcall(function()
+    -- A dtype that the options name already stays: then nothing new is tried, and the answer is
+    -- what was refused.
     local net, memory = make()
     local given = { store = false, dtype = "bf16" }
     for key, value in pairs(memory or {}) do
@@ -118,6 +125,7 @@ end
 local function left_by(err, net, memory)
   local held, fixed = rawget(err, "held_bytes"), rawget(err, "fixed")
   if is_of_system(err) then
+    -- The system refused: a plan within what it has, unless the options ask for less already.
     local most = refusal.system_limit(rawget(err, "available_bytes"))
     return function(given)
       local out = copy(given)
@@ -125,13 +133,18 @@ local function left_by(err, net, memory)
       return out
     end
   end
+
+  -- The plan alone refused: its limits are in the options, and hold for other batches as they are.
   if held == nil then return function(given) return given end end
   local limits = {}
   if err.limit == "budget" then
     limits.budget = err.limit_bytes
+    -- The arena may take what is left beside what is fixed, such as arenas of programs that stay.
     for _, bytes in pairs(fixed) do limits.budget = limits.budget - bytes end
     if limits.budget < 1 then return nil end
   elseif err.limit == "total" then
+    -- Of what is held already the net's own blobs are in its plan, too: `known` bytes would be
+    -- counted twice.
     local free = copy(memory)
     free.budget, free.total, free._beside = nil, nil, nil
     local plan = net:_plan(free)

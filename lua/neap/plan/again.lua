@@ -52,19 +52,26 @@ end
 --- The options with a change made to them.
 local function changed(source, change)
   local all = copy(source.options)
+
+  -- `false` takes an option away, unless it is a value of it (recompute = false).
   for key, value in pairs(change) do
     if key == "keep" or key == "without" then
       local names = options.names(value or {})
+      -- Names add up: a change that keeps one more blob is not to lose those kept before.
       all[key] = #names > 0 and options.append(options.names(all[key] or {}), names) or nil
     elseif key ~= "batch" then
       all[key] = value
       if value == false and not may_be_false(key) then all[key] = nil end
     end
   end
+  -- mem_param says a policy by itself, and would contradict the new one.
   if change.policy then all.mem_param = nil end
   if change.without and not source.is_model then
     fail "without: a net's layers can't be left out; plan a model, model:plan { .. }"
   end
+
+  -- A model builds its net for the batch. A net has shapes of inputs: those that have the batch
+  -- first get it, whether they were given by `inputs` or by the name alone.
   if change.batch and source.is_model then all.batch = change.batch end
   if change.batch and not source.is_model then
     local inputs = copy(all.inputs)
@@ -73,6 +80,8 @@ local function changed(source, change)
     end
     all.inputs = inputs
   end
+
+  -- A plan that only answers a question is not for the database.
   all.store = false
   return all
 end

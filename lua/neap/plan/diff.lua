@@ -136,6 +136,8 @@ end
 --- The newest runs of two commits that are of the same net, mode and batch, unless both say which
 -- net, or batch, they mean. @return two sides
 function diff.of_commits(db, before, after)
+  -- Both are asked for at once: the newest run of each alone may be of different nets. One query is
+  -- joined with a copy of itself, whose parameters have other names.
   local params = { text = before.text, net = before.net, batch = before.batch,
     other = after.text, other_net = after.net, other_batch = after.batch }
   local second = of_commit:gsub(":(%l+)", { text = ":other", net = ":other_net",
@@ -180,6 +182,10 @@ local function layers_of(side)
     end
     return layer
   end
+
+  -- What an op is and how much it does make up the layer's signature. Reorders and ops that run
+  -- again come and go with the plan: a layer is the same without them. Scratch counts at the peak
+  -- alone.
   for i, o in ipairs(side.ops) do
     local layer, t = at(o), side.times and side.times[i]
     if not o.recomputes and o.type ~= "Reorder" then
@@ -199,6 +205,8 @@ local function layers_of(side)
       and side.peak_step <= v.last_step
     local known = newest[v.storage_no]
     if lives and (not known or v.first_step >= known.first_step) then newest[v.storage_no] = v end
+    -- Frames grow with iterations and arguments are the caller's: neither is a layer's. A storage
+    -- counts by its first value, wherever its later versions are.
     local is_resident = v.region ~= "arena" and v.region ~= "argument" and v.region ~= "frames"
     if is_resident and v.value_no == v.storage_no then
       local layer = at(v)
@@ -209,6 +217,8 @@ local function layers_of(side)
     local layer = at(v)
     layer.bytes = layer.bytes + aligned(v.bytes)
   end
+
+  -- What no layer has: holes between blocks, frames, copies. With it the rows add up to the total.
   local rest = side.total_bytes
   for _, layer in ipairs(list) do
     rest = rest - layer.bytes
@@ -229,6 +239,8 @@ end
 --- Pairs {a, b}, one of them nil where it has none, in order: the alignment of the largest sum of
 -- likeness.
 local function align(left, right)
+  -- best[i][j] is the largest sum of likeness of what is behind i on the left and j on the right:
+  -- from the end, so that the way can then be read from the beginning.
   local best = {}
   for i = #left, 0, -1 do
     best[i] = {}
@@ -242,6 +254,9 @@ local function align(left, right)
       best[i][j] = most
     end
   end
+
+  -- At each step one of the best ways is taken: the pair first, so that what is alike stays
+  -- together; then what was removed, then what was added.
   local pairs_, i, j = {}, 0, 0
   while i < #left or j < #right do
     local a, b = left[i + 1], right[j + 1]
@@ -305,6 +320,9 @@ function diff.sides(before, after)
   if timed and before.step_ns and after.step_ns then
     gaps_left, gaps_right = rest_ns(left, before.step_ns), rest_ns(right, after.step_ns)
   end
+
+  -- What belongs to no layer is a row as well: else the changes would not add up (see the
+  -- invariant).
   all[#all + 1] = {
     { name = "(gaps, frames, copies)", bytes = rest_left, ns = gaps_left,
       noise_ns = math.abs(gaps_left) },
@@ -315,12 +333,15 @@ function diff.sides(before, after)
     local row = row_of(pair[1], pair[2])
     ns_left = ns_left + (pair[1] or nothing).ns
     ns_right = ns_right + (pair[2] or nothing).ns
+    -- A layer whose change is within its noise has not changed; its time goes to quiet_ns.
     if row.what == "" and row.change_bytes == 0 and not (timed and row.is_clear) then
       n_same, quiet = n_same + 1, quiet + row.change_ns
     else
       rows[#rows + 1] = row
     end
   end
+
+  -- table.sort is not stable: the order of the net decides among equals.
   local order = {}
   for i, row in ipairs(rows) do order[row] = i end
   table.sort(rows, function(a, b)
@@ -339,6 +360,8 @@ function diff.sides(before, after)
   local title = ("%s -> %s\nbytes %s -> %s (%+.1f %%), arena %s -> %s"):format(
     before.label, after.label, bytes_text(before.total_bytes), bytes_text(after.total_bytes),
     totals.memory_percent, bytes_text(before.arena_bytes), bytes_text(after.arena_bytes))
+
+  -- Times of ops where both have them, else the steps as measured.
   if timed then
     totals.before_ns, totals.after_ns = ns_left, ns_right
     totals.time_percent = percent(ns_left, ns_right)

@@ -69,11 +69,14 @@ local function lua_text(change)
 end
 
 --- What a try makes of the plan: a row, or nil where it saves nothing worth it or can't be had.
+-- A change may depend on the plan (a budget that it can meet), and be nil where there is none.
 local function attempt(plan, try, given)
   local change = try.change
   if type(change) == "function" then change = change(plan, given) end
   if change == nil then return nil end
   local ok, after = pcall(again.plan, "plan:doctor", plan, change)
+  -- What a plan refuses is no advice. Lack of memory and Ctrl-C are about the search itself, and
+  -- end it.
   if not ok then
     local code = type(after) == "table" and rawget(after, "code")
     if code == "memory" or code == "interrupted" then error(after, 0) end
@@ -81,6 +84,8 @@ local function attempt(plan, try, given)
   end
   local saved = plan.total_bytes - after.total_bytes
   if saved < least_share * plan.total_bytes then return nil end
+
+  -- Only recomputation has a price that is known when it is planned.
   local costs = try.costs
   if costs == nil then
     costs = after.n_recomputed > 0
@@ -102,6 +107,8 @@ end
 -- most.
 -- @usage print(model:plan { batch = 32, train = true }:doctor())
 function Plan:doctor()
+  -- Each try alone, against the plan as it is: advice may be combined, and then saves less than the
+  -- sum.
   local plan, given, rows = self, again.options(self), {}
   for i, try in ipairs(tries) do
     local row = try.when(plan, given) and attempt(plan, try, given)
@@ -110,6 +117,9 @@ function Plan:doctor()
       rows[#rows + 1] = row
     end
   end
+
+  -- What costs nothing first, then the largest; `number` keeps the order of equals the same on
+  -- every run.
   table.sort(rows, function(a, b)
     if a.is_free ~= b.is_free then return a.is_free end
     if a.saved_bytes ~= b.saved_bytes then return a.saved_bytes > b.saved_bytes end

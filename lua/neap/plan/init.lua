@@ -91,6 +91,7 @@ end
 --- The parameter that value number `v` of a tree has the numbers of, or nil: kernels may read it in
 -- another layout, made by a Reorder.
 local function parameter_of(tree, maker, v)
+  -- Reorders are the planner's own: what they read is what counts.
   while maker[v] and maker[v].type == "Reorder" do v = maker[v].ins[1] end
   return tree.values[v].role == "parameter" and tree.values[v].storage_no or nil
 end
@@ -99,6 +100,8 @@ end
 -- written again with other shapes: values count.
 local function count_parameters(tree)
   local maker, counted, n_of = {}, {}, {}
+
+  -- By storage, since a parameter may be read by several ops: the first one has it.
   for _, o in ipairs(tree.ops) do
     for _, v in ipairs(o.outs) do maker[v] = o end
   end
@@ -121,6 +124,8 @@ end
 -- parameters and work. The total of flops is that of the whole step.
 function Plan:summary()
   local tree = self:_tree()
+
+  -- The forward as it was written: no Reorders, and no ops that run again.
   local n_of, rows, total, flops = count_parameters(tree), {}, 0, 0
   for i, o in ipairs(tree.ops) do
     total, flops = total + n_of[i], flops + o.flops
@@ -191,6 +196,7 @@ end
 --- Of a list of names those that have all parts of a path, "block4/gelu", in their order; three at
 -- most.
 local function names_with(path, names)
+  -- Each part after the one before, somewhere in the name: "block4/gelu" finds "block4/mlp/gelu_1".
   local found, seen = {}, {}
   for _, name in ipairs(names) do
     local at = 1
@@ -209,9 +215,13 @@ end
 --- The name of a value as the plan has it: "block4.gelu" is "block4/gelu" too. Raises with the
 -- nearest name.
 local function known_name(p, name)
+  -- Users write a path with dots as well.
   if p:_value(name) then return name end
   local slashed = name:gsub("%.", "/")
   if p:_value(slashed) then return slashed end
+
+  -- A blob of the net may be no value of the plan: fused away, or dropped since nobody reads it.
+  -- The plan knows why.
   local why, into = p:_gone(name)
   if not why then why, into = p:_gone(slashed) end
   if why then
@@ -224,6 +234,8 @@ local function known_name(p, name)
   end
   local names = {}
   for _, v in ipairs(p:_values()) do names[#names + 1] = v.blob end
+
+  -- Else it is a slip: the nearest name, or names that have its parts.
   local near = options.nearest(name, names) or options.nearest(slashed, names)
   local like = not near and names_with(slashed, names) or {}
   error(core.error {
@@ -257,6 +269,9 @@ function Plan:explain(blob)
     rows[1] = self:_value(name)
   end
   local text = self:_explain(name)
+
+  -- Where it is known what the plan was made of, the general advice to keep the blob gets its
+  -- price.
   if name and again.is_known(self) and text:find('keep = {"', 1, true) then
     text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
   end
@@ -271,6 +286,8 @@ end
 --- plan:peak() -> Report: what is alive when the most is, largest first. A storage counts by its
 -- newest value that lives.
 function Plan:peak()
+  -- What is live at the peak: of each storage the newest value that has begun, since older versions
+  -- are overwritten by it.
   local step, rows, at = figures(self).peak_step, {}, {}
   for _, v in ipairs(self:_values()) do
     if v.region == "arena" and v.bytes > 0 and v.first_step <= step and step <= v.last_step then
@@ -332,6 +349,9 @@ function Plan:why(a, b)
     names[i] = known_name(self, type(blob) == "table" and blob.name or blob)
   end
   local rows = { self:_value(names[1]), self:_value(names[2]) }
+
+  -- Together: one storage (an alias, in place), or places in the arena that overlap, whose values
+  -- then live at different times.
   return report.new {
     rows = rows,
     text = self:_why(names[1], names[2]),
@@ -391,6 +411,8 @@ local svg_options = record.declare("plan:svg", { call = "(path, {})",
 function Plan:svg(path, o)
   o = svg_options:read(o)
   local ns
+
+  -- Time as the axis: by the run that is given, or the newest stored one.
   if o.time then
     local run
     if o.time ~= true then run = o.time end
@@ -467,6 +489,8 @@ function Run:ops()
       live_bytes = o.live_bytes,
     }
   end
+
+  -- Shares of the medians' sum: medians are not of one step, so they add up to themselves only.
   for _, row in ipairs(rows) do
     row.percent = total > 0 and 100 * row.median_us * 1000 / total or 0
   end
@@ -495,6 +519,8 @@ function Run:table(given)
     fail(("run:table: sort expects a column, one of %s, got \"%s\""):format(
       table.concat(all:columns(), ", "), tostring(key)))
   end
+
+  -- Shown are the largest; of equals the earlier in the schedule.
   for i = 1, #all do rows[i] = all[i] end
   table.sort(rows, function(a, b)
     if a[key] ~= b[key] then return a[key] > b[key] end
@@ -528,6 +554,8 @@ function Run:html(path, other)
     if getmetatable(run) ~= Run then
       fail("run:html expects a run to compare with, got " .. options.shown(run))
     end
+
+    -- What the database has of a run's course is added where the run is stored.
     local made = diff.of_plan(run.plan, run.times, run.median_ns)
     local db = (run.run_id or 0) > 0 and core.open_db()
     if db then

@@ -22,12 +22,16 @@ end
 -- @param args table of argparse
 function side.check(verb, words, args)
   local cli = require "neap.cli"
+
+  -- What the command line says of memory, mode or batch changes only a net that is planned now; a
+  -- stored plan is as it was.
   local given = options.keys(require("neap.memory.options").of_command(args))
   options.append(given, { args.train and "train" or args.batch and "batch" or nil })
   local any_net = false
   for _, word in ipairs(words) do
     local is_net = not stored_item(word)
     any_net = any_net or is_net
+    -- "lenet:64" says a batch itself.
     if args.batch and is_net and word:match ":%d+$" then
       cli.usage(("%s: %s says a batch, and --batch another one"):format(verb, word))
     end
@@ -72,10 +76,14 @@ end
 function Source:side(verb, word, timed, like)
   local cli, args = require "neap.cli", self.args
   local kind, rest = stored_item(word)
+
+  -- run:7 and plan:7 are numbers of the database.
   local id = rest and math.tointeger(tonumber(rest))
   if kind == "run" and id then return diff.of_run_id(open(self), id) end
   if kind == "plan" and id then return diff.of_plan_id(open(self), id) end
   local wanted = commit_of(verb, word)
+
+  -- A commit has many runs: beside another side, the one of the same net, batch and mode is meant.
   if wanted then
     local figures = like and like.figures or {}
     wanted.net, wanted.batch = wanted.net or figures.net, wanted.batch or figures.batch
@@ -85,6 +93,8 @@ function Source:side(verb, word, timed, like)
   if kind then
     cli.usage(("%s: %s: takes a number, got \"%s\""):format(verb, kind, word))
   end
+
+  -- Anything else is a net, planned now with the options of the command line.
   local netfile = require "neap.net.file"
   local memory = require("neap.memory.options").of_command(args)
   local file = netfile.load(word)
@@ -98,6 +108,7 @@ end
 function Source:sides(verb, before, after, timed)
   local first, second = commit_of(verb, before), commit_of(verb, after)
   if first and second then return diff.of_commits(open(self), first, second) end
+  -- The side that is not a commit is made first: it says which run of the commit is meant.
   if first then
     local right = self:side(verb, after, timed)
     return self:side(verb, before, timed, right), right

@@ -77,6 +77,8 @@ end
 -- @return integer ns in all, number share of it that ops have which were measured with the same
 --   kernel, list of ns by op
 function times.forecast(ops, measured)
+  -- A rate is ns for so much work, of a type, and of all ops as a last resort. Flops and bytes are
+  -- kinds of their own: their rates have nothing in common.
   local name, found, rate = namer(), {}, {}
   local function add(kind, ns, work)
     local r = rate[kind] or { 0, 0 }
@@ -88,19 +90,26 @@ function times.forecast(ops, measured)
     add(o.type .. kind, o.ns, work)
     add(kind, o.ns, work)
   end
+
+  -- The counter anew: the n-th op of a name is compared with the n-th one that was measured.
   name = namer()
   local total, known, list = 0, 0, {}
   for i, o in ipairs(ops) do
     local then_ = found[name(o)]
     local work, kind = work_of(o)
     local ns
+
+    -- Measured: by its work now and then, as a batch changes it. With another kernel the time is a
+    -- guess, and does not count as known.
     if then_ then
       local before, kind_before = work_of(then_)
       ns = then_.ns * (kind == kind_before and before > 0 and work / before or 1)
       if then_.kernel == o.kernel then known = known + ns end
     elseif o.recomputes and list[o.recomputes] then
+      -- An op that runs again takes what the first run of it takes, which stands before it.
       ns = list[o.recomputes]
     else
+      -- Never measured: at the rate of its type, else of all.
       local r = rate[o.type .. kind] or rate[kind] or { 0, 1 }
       ns = r[2] > 0 and work * r[1] / r[2] or 0
     end
@@ -119,6 +128,8 @@ function times.into(side, plan)
   side.roof = diff.roof_of(db, run_id)
   side.times, side.times_label = {}, ("from run %d, %.0f %% by the same kernels"):format(run_id,
     100 * known)
+
+  -- One number for each op: there is no scatter in a forecast.
   for i, ns in ipairs(list) do
     local whole = math.floor(ns + 0.5)
     side.times[i] = { median_ns = whole, min_ns = whole }

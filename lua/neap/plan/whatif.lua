@@ -80,6 +80,8 @@ local function compare(before, after, words, measured)
     batch = before.batch,
     saved_bytes = before.total_bytes - after.total_bytes, n_changed = after.n_changed,
     recomputed_work = after.recomputed_work }
+
+  -- The figures of both, in the order that they add up in; a region that neither has says nothing.
   for _, name in ipairs(names) do
     local a, b = figure(before, name[1]), figure(after, name[1])
     totals[name[1]] = b
@@ -88,6 +90,9 @@ local function compare(before, after, words, measured)
         change = by_percent(a, b), before_bytes = a, after_bytes = b }
     end
   end
+
+  -- The plan as it is gets a forecast as well, though it may have been measured: the error of a
+  -- forecast is then on both sides, and the difference is of the change alone.
   if measured then
     local was = times.forecast(before:_ops(), measured)
     local ns, known = times.forecast(after:_ops(), measured)
@@ -113,6 +118,8 @@ function Plan:whatif(given)
   local fields, memory = memory_options.split("plan:whatif", given, "lua", change_options)
   local o = change_options:read(fields)
   local change = memory
+
+  -- batch and without are changes, too; `run` only says where times come from.
   for _, key in ipairs { "batch", "without" } do change[key] = o[key] end
   if next(change) == nil then
     fail("plan:whatif expects what is to change; e.g. plan:whatif { batch = 128 }")
@@ -134,12 +141,14 @@ function whatif.of_words(words)
       fail(("what-if says %s twice in one change; several changes are several --what-if"):format(
         key))
     end
+    -- Names are joined by +, since a comma stands between options elsewhere.
     if key == "keep" or key == "without" then
       change[key] = {}
       for name in text:gmatch "[^+]+" do table.insert(change[key], name) end
     elseif memory_options.records[key] then
       change[key] = memory_options.of_text(key, text)
     else
+      -- Not an option of plans: batch is a number.
       change[key] = math.tointeger(tonumber(text)) or text
     end
   end
@@ -199,8 +208,11 @@ function whatif.by_batch(plan, points)
   local rows = {}
   for i, n in ipairs(points or batches_around(plan.batch)) do
     local ok, p = true, plan
+
+    -- The plan at hand is one of the points, and need not be planned again.
     if n ~= plan.batch then ok, p = pcall(again.plan, "plan:curve", plan, { batch = n }) end
     if not ok then
+      -- A limit that refuses a batch is part of the answer; any other failure is an error.
       if not (type(p) == "table" and rawget(p, "code") == "budget") then error(p, 0) end
       p = {}
     end
@@ -216,6 +228,8 @@ function whatif.by_policy(plan, points)
   for i, policy in ipairs(points or { "offset", "name", "pool", "none" }) do
     local ok, p = pcall(again.plan, "plan:curve", plan, { policy = policy })
     if not ok then
+      -- Without points all policies are tried, and some can't be had with the plan's options; one
+      -- that was asked for must work.
       local code = type(p) == "table" and rawget(p, "code")
       if code == "memory" or code == "interrupted" or points then error(p, 0) end
       p = {}
@@ -227,6 +241,7 @@ end
 
 --- The least budget that can be met, or nil: what a budget of 1 byte is refused with.
 local function least_budget(plan)
+  -- No plan fits a byte: the refusal says the least that would do, without a search.
   local ok, err = pcall(again.plan, "plan:curve", plan, { budget = 1 })
   if ok then return 1 end
   if type(err) == "table" and rawget(err, "code") == "budget" then return err.least_bytes end
@@ -236,10 +251,12 @@ whatif.least_budget = least_budget
 
 --- plan:curve "budget": from the arena of the plan without a budget to the least that can be met.
 function whatif.by_budget(plan, points)
+  -- The plan's own limits would refuse points of the curve.
   local free = again.plan("plan:curve", plan, { budget = false, total = false })
   local measured = times.measured("plan:whatif", plan)
   local most, rows = free.arena_bytes, {}
   if not points then
+    -- Six points from the arena that nothing limits down to the least that can be met.
     local least = least_budget(plan) or most
     points = {}
     for k = 0, least < most and 5 or 0 do points[k + 1] = most - (most - least) * k // 5 end

@@ -39,6 +39,8 @@ local workspace_options = record.declare("neap.workspace", {
 function workspace.new(given)
   local o, memory = memory_options.split("neap.workspace", given, "workspace",
     workspace_options) -- before the workspace draws a seed
+
+  -- Limits and names go to the engine, what is left are the defaults of whatever runs there.
   if memory.soft ~= nil and not state.has_pool(memory) then
     fail "neap.workspace: soft is what the pool of executor = \"dynamic\" is cut down to"
   end
@@ -78,6 +80,8 @@ function workspace.switch(name, create)
   if type(name) ~= "string" or name == "" then
     fail("neap.switch_workspace expects a name, got a " .. type(name))
   end
+
+  -- "default" is always there, made when it is asked for.
   if not named[name] and name ~= "default" then
     if not create then
       local near = options.nearest(name, workspace.names())
@@ -98,6 +102,7 @@ end
 -- neap.workspace: its blobs and nets are gone, its programs closed. What is wrong with the options
 -- is said before anything goes.
 function workspace.reset(given)
+  -- The new one is made first: options that are wrong leave the old one as it is.
   local fresh, old = workspace.new(given), named[current_name]
   named[current_name] = fresh
   if old then old:close() end
@@ -122,6 +127,8 @@ function Workspace:child(given)
   if given ~= nil and type(given) ~= "table" then
     fail("ws:child expects options, { forward = { .. } }, got a " .. type(given))
   end
+
+  -- A copy, since `parent` is added.
   local o = {}
   for key, value in pairs(given or {}) do o[key] = value end
   o.parent = self
@@ -152,6 +159,7 @@ Workspace.meta.__close = Workspace.close
 --- ws:keep(name, ..): the blob gets bytes of its own in every program made from now on; ws:run's
 -- programs are made anew.
 function Workspace:keep(...)
+  -- All are checked before any is noted.
   local keeps, names = state.of(self).keeps, { ... }
   for i = 1, select("#", ...) do
     names[i] = state.name_of(names[i])

@@ -46,6 +46,8 @@ local create_options = record.declare("ws:create_net", { call = "(f, {})",
 --- ws:create_net(f | text [, { .. }]) -> net: see the record.
 function Workspace:create_net(from, given)
   local o = create_options:read(given)
+
+  -- The net is complete before it is stored: a function that raises leaves nothing.
   local net
   if type(from) == "function" then
     net = require("neap.net").new(o.name)

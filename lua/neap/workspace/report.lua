@@ -43,6 +43,8 @@ end
 function Workspace:sizes()
   local all, own = blob_rows(self, false)
   local rows, total = {}, own + self:arena_bytes()
+
+  -- What is borrowed is another workspace's; what is transient lies in the arena, which is one row.
   for _, row in ipairs(all) do
     if not row.borrowed and row.kind ~= "transient" then
       rows[#rows + 1] = {

@@ -21,6 +21,7 @@ local most_programs = 8
 --- The range of batches for a net and options, planned at its first use; one for all programs of
 -- the net.
 local function range_for(ws, net, memory, most)
+  -- The version is in the key: a net that has been changed since is another one.
   local ranges, key = state.of(ws).ranges, net:_version() .. " " .. range.key(net, memory, most)
   ranges[net] = ranges[net] or {}
   ranges[net][key] = ranges[net][key] or range.new(net, memory, most)
@@ -33,6 +34,7 @@ end
 -- addresses and bytes with those of all other batches up to it.
 -- @usage local small = ws:compile(net, { max_batch = 64, x = { 17, 784 } })
 function Workspace:compile(net, memory)
+  -- A range takes max_batch out of the options: what is left is the same for all its batches.
   local all, most = range.apart(mem_param.checked(state.with_defaults(self, memory, net)))
   return refusal.around_net(net, all, function()
     return attempt(self, true, {}, self._compile, self, net, all,
@@ -70,6 +72,9 @@ local function fresh_table(self, net)
   local own = state.of(self)
   local entry = own.programs[net]
   local version = net:_version()
+
+  -- Another version of the net, or another wish to keep: every program is old, and its bytes go
+  -- now.
   if entry == nil or entry.version ~= version or entry.n_keep ~= #own.keeps then
     if entry then
       for _, program in pairs(entry.by_key) do program:close() end
@@ -106,8 +111,13 @@ end
 local function program_for(self, net, feeds, given, key, within)
   local entry = fresh_table(self, net)
   local program = entry.by_key[key]
+
+  -- A program whose blob was removed from the workspace would read bytes that are gone.
   if program and not program:_lacks_blob() then return program end
   forget_program(self, net, key)
+
+  -- All go at once: with eight shapes in use, the least used one would be a guess that costs a look
+  -- at each run.
   if entry.n >= most_programs then
     for _, old in pairs(entry.by_key) do old:close() end
     entry.by_key, entry.n = {}, 0
@@ -115,6 +125,8 @@ local function program_for(self, net, feeds, given, key, within)
   local memory, inputs = {}, {} -- by themselves: an input may be called like an option
   for name, value in pairs(given or {}) do memory[name] = value end
   for name, shape in pairs(memory.inputs or {}) do inputs[name] = shape end
+
+  -- The shapes are those of the feeds, whatever the net declared.
   for name, t in pairs(feeds) do
     local row = net:_blob(name)
     if row and row.role == "input" then inputs[name] = t.shape end
@@ -142,6 +154,8 @@ local rank = {
 --- The tensor as the net declares the blob.
 local function as_declared(net, name, t)
   local row = net:_blob(name)
+  -- Words as many bits long but of other kinds (i8 and u8, f16 and bf16 ..) are floats, which
+  -- round, or integers, which would wrap.
   if not row or not row.dtype or row.dtype == t.dtype then return t end
   local from, to = rank[t.dtype], rank[row.dtype]
   if from > to or (from == to and to < rank.f32) then
@@ -185,6 +199,7 @@ local function check_feed(net, name)
 end
 
 local function run_with(self, net, tensors, memory, key, within)
+  -- Parameters that are missing are made first, since a feed may be one of them.
   init(self, net)
   for name, t in pairs(tensors) do self:feed(name, t) end
   program_for(self, net, tensors, memory, key, within):run()
@@ -210,6 +225,8 @@ function Workspace:run(net, feeds, memory, within)
   if feeds ~= nil and (type(feeds) ~= "table" or op.is_blob(feeds)) then
     fail("ws:run expects feeds as { x = tensor }, got a " .. type(feeds))
   end
+
+  -- Everything is checked and converted before the workspace changes.
   local tensors, fed = {}, {}
   for name, value in pairs(feeds or {}) do
     name = state.name_of(name)
@@ -223,6 +240,8 @@ function Workspace:run(net, feeds, memory, within)
   local key = key_of(self, tensors, memory)
   local entry, done = fresh_table(self, net), false
   local is_new = entry.by_key[key] == nil
+
+  -- A program that this call made goes when the call fails: its blobs do.
   local _ <close> = setmetatable({}, { __close = function()
     if is_new and not done then forget_program(self, net, key) end
   end })

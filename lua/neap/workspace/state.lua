@@ -83,13 +83,20 @@ end
 function state.with_defaults(ws, memory, net)
   memory = mem_param.checked(memory)
   local own, out = state.of(ws), {}
+
+  -- From the weakest to the strongest: the workspace, then the call.
   for key, value in pairs(own.defaults) do out[key] = value end
   for key, value in pairs(memory or {}) do out[key] = value end
+  -- The limit of a pool means nothing to a plan, unless the call itself asks for it, and is then
+  -- refused.
   if not state.has_pool(out) and not (memory and memory.soft) then out.soft = nil end
   if net and own.defaults.keep and not (memory and memory.keep) then
     check_keep(own.defaults.keep, net)
   end
   if #own.keeps == 0 then return out end
+
+  -- ws:keep is a wish: a name that this net lacks is left out. (A name in the call's own list is an
+  -- error, which the compiler raises.)
   local given, keep = out.keep, {}
   for _, name in ipairs(own.keeps) do
     local has = net == nil or state.has_blob(net, name) or net:_has_local(name)
@@ -114,6 +121,7 @@ end
 -- @tparam boolean all whether f may make or change any blob; else only those that it feeds
 -- @tparam {string,..} fed names
 function state.attempt(ws, all, fed, f, ...)
+  -- A call that feeds nothing and may make nothing has nothing to put back.
   if not all and #fed == 0 then return f(...) end
   local mark, keep = ws:_mark(all, fed), false
   local _ <close> = setmetatable({}, { __close = function() ws:_end_mark(mark, keep, fed) end })

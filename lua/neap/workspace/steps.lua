@@ -39,6 +39,8 @@ local step_options = record.declare("ws:run_steps", { call = "({}, memory)",
 -- {first = net, by_name = {}} of the tree so far.
 local function net_of(ws, found, item)
   local name = type(item) == "string" and item or item:name()
+
+  -- A tree names nets; each name is one net in all of it, whether it came as a handle or is stored.
   local known = found.by_name[name]
   local net = item
   if type(item) == "string" then net = known or nets.find(ws, name) end
@@ -54,6 +56,7 @@ end
 
 --- A step as C takes it: `nets` names, `given` the nets of those names or false, `steps` steps.
 local function plain_step(ws, given, found)
+  -- The record reads the named fields; positions are the step's content.
   local fields, step = {}, { nets = {}, given = {}, steps = {} }
   for key, value in pairs(given) do
     if math.type(key) ~= "integer" then fields[key] = value end
@@ -61,6 +64,8 @@ local function plain_step(ws, given, found)
   for key, value in pairs(step_options:read(fields)) do
     if key ~= "nets" then step[key] = value end
   end
+
+  -- In order: steps within it and nets are told apart by what they are, and C refuses a mix.
   for _, item in ipairs(given) do
     if type(item) == "table" then
       step.steps[#step.steps + 1] = plain_step(ws, item, found)
@@ -81,6 +86,9 @@ function Workspace:run_steps(tree, memory)
   if type(tree) ~= "table" then
     fail("ws:run_steps expects a step, { \"net\", iterations = 10 }, got a " .. type(tree))
   end
+
+  -- Nets of the list `nets` are known by name before the tree is read, and the first net of all is
+  -- the one whose inputs the options may name.
   local found = { by_name = {} }
   local listed = type(tree.nets) == "table" and tree.nets or {}
   for _, net in ipairs(listed) do net_of(self, found, net) end
