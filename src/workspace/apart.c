@@ -68,9 +68,11 @@ static void check_pairs(const neap_attachment *a, int n) {
 
 neap_status neap_attachment_check_apart(neap_attachment *a, neap_error *error) {
   int n = neap_program_n_blobs(a->program);
+
   /* of those before, the blob that ends last, and the one that ends last of those written */
   int reaches = -1, writes = -1;
   sort_by_address(a, n);
+
   /* From low addresses to high: a blob can only meet one that begins before it and reaches as far.
    * Of those the one that ends last is enough, and of the written ones likewise. */
   for (int i = 0; i < n; i++) {

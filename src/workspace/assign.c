@@ -71,15 +71,20 @@ static void drop_empty_segments(neap_workspace *ws) {
 static void switch_one(neap_workspace *ws, one *item, const char *bank) {
   int at = neap_map_get(&ws->index, item->name, -1);
   neap_cell *cell = at >= 0 ? &ws->cell[at] : NULL;
+
   /* Only the bytes that were copied are replaced. */
   if (cell == NULL || cell->tensor.storage != item->from.storage ||
       cell->tensor.offset_bytes != item->from.offset_bytes)
     return;
+
   /* The first time that it leaves its segment, its place there is kept; back in main, it is used
    * up. */
   if (cell->in_segment && bank != NULL && cell->left.storage == NULL)
     cell->left = neap_tensor_retain(&item->from);
   if (bank == NULL) neap_tensor_fini(&cell->left);
+
+  /* The cell takes over the reference of the move; the old bytes live on while the move holds
+   * them. */
   neap_tensor_fini(&cell->tensor);
   cell->tensor = item->to;
   item->to = (neap_tensor){0};
@@ -91,16 +96,22 @@ void neap_workspace_finish_moves(neap_workspace *ws) {
   neap_move *move = ws->move;
   if (move == NULL) return;
   ws->move = NULL; /* looking names up from here on finds none under way */
+
   if (move->threaded)
     pthread_join(move->thread, NULL);
   else
     copy_all(move);
+
+  /* All bytes are there. What was computed from the blobs is stale, since it was computed from
+   * other bytes; programs let go of old bytes that no name has any more. */
   for (int i = 0; i < move->n; i++) {
     neap_storage *old = move->item[i].from.storage;
     neap_storage_touch(move->item[i].to.storage);
     switch_one(ws, &move->item[i], move->bank);
     if (!neap_workspace_holds(ws, old)) neap_workspace_release_from_programs(ws, old);
   }
+
+  /* The move's own references go last: only now a segment may be without users. */
   free_move(move);
   drop_empty_segments(ws);
 }
@@ -134,6 +145,8 @@ static neap_status movable(neap_workspace *ws, const char *name, neap_cell **cel
   if (found.ws == NULL) return neap_workspace_fail_unknown(ws, "assign", name, error);
   *cell = &found.ws->cell[found.cell];
   neap_blob_kind kind = neap_cell_kind(*cell);
+
+  /* Only the owner's programs and banks are looked at, so that only the owner may move it. */
   if (found.ws != ws)
     return neap_fail(error, NEAP_ARGUMENT, "assign \"%s\": it is the parent's; assign it there",
                      name);
@@ -141,6 +154,8 @@ static neap_status movable(neap_workspace *ws, const char *name, neap_cell **cel
     return neap_workspace_fail_kind("assign", name, kind, error);
   if (kind != NEAP_BLOB_TENSOR)
     return neap_fail(error, NEAP_NAME, "assign \"%s\": it has no bytes yet", name);
+
+  /* The user goes on writing to shared bytes, and would write to the old place. */
   if ((*cell)->is_shared)
     return neap_fail(error, NEAP_ARGUMENT,
                      "assign \"%s\": its bytes are shared with a tensor of the user's; feed a copy",
@@ -156,6 +171,8 @@ static neap_status take_place(const neap_cell *cell, const char *bank, neap_bank
     *out = neap_tensor_retain(&cell->left);
     return NEAP_OK;
   }
+
+  /* In a bank a blob has room for the largest batch, as it had before. */
   neap_type type = neap_tensor_type(&cell->tensor);
   size_t bytes = neap_align(NEAP_MAX(neap_type_bytes(&type), cell->reserve_bytes));
   neap_storage *storage = neap_storage_new_in(bytes, kind);
@@ -211,6 +228,8 @@ neap_status neap_workspace_assign(neap_workspace *ws, int n, const char *const *
   neap_move *move = new_move(n);
   if (move == NULL)
     return neap_fail_memory(error, (size_t)n * sizeof *move->item, "a list of blobs");
+
+  /* Main is no bank that has to be known: its bytes are those that blobs have without one. */
   int n_known = ws->n_bank;
   neap_status status =
     begin(ws, move, n, name, strcmp(bank->name, NEAP_MAIN_BANK) == 0 ? NULL : bank, error);
@@ -219,6 +238,7 @@ neap_status neap_workspace_assign(neap_workspace *ws, int n, const char *const *
     free_move(move);
     return status;
   }
+
   /* Where no thread is to be had, the bytes follow when they are asked for. */
   move->threaded = later && pthread_create(&move->thread, NULL, copy_all, move) == 0;
   ws->move = move;

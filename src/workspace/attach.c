@@ -217,16 +217,21 @@ static void attachment_fini(neap_attachment *a) {
  * total is one on what is held then. */
 static neap_status reclaim(neap_workspace *ws, neap_attachment *a, int b, neap_error *error) {
   const neap_program_blob *blob = neap_program_blob_at(a->program, b);
+
   /* The bytes that are there will do, if the cell has room for them. */
   neap_cell *cell = &ws->cell[neap_map_get(&ws->index, a->name[b], -1)];
   if (neap_workspace_has_room(cell, &blob->type)) {
     neap_workspace_retype(ws, cell, &blob->type);
     return NEAP_OK;
   }
+
   neap_tensor made = {0};
   NEAP_TRY(neap_workspace_check_total(ws, "run: blob", a->name[b],
                                       neap_align(neap_type_bytes(&blob->type)), error));
   NEAP_TRY(neap_resident_make_one(ws, a->program, b, cell->bank, &made, error));
+
+  /* The new bytes are there, so nothing can fail any more. Programs leave the old ones, which would
+   * else be held beside the new. */
   neap_workspace_leave_bytes(ws, cell);
   neap_tensor_fini(&cell->tensor);
   cell->tensor = made;
@@ -260,6 +265,8 @@ static neap_status fail_read_only(neap_program *program, int b, neap_error *erro
             "writes \"%s\", whose bytes are read-only: those of a file mapped with map = \"r\"",
             name);
   neap_hint(&inner, "map = \"c\" copies what is written and leaves the file as it is");
+
+  /* An op's name and line say more than the net's, where the writer is known. */
   if (writer != NULL) {
     char what[sizeof inner.message];
     snprintf(what, sizeof what, "%s", inner.message);
@@ -279,6 +286,9 @@ static neap_status remake_gradients(neap_workspace *ws, neap_attachment *a, neap
   int n = neap_program_n_blobs(a->program), first = 0;
   while (first < n && !neap_resident_is_given_back(ws, a, first)) first++;
   if (first == n) return NEAP_OK;
+
+  /* Made, checked against the limits, published: what is refused on the way is dropped, and the
+   * blobs stay missing. */
   neap_tensor *fresh = neap_alloc_zeroed((size_t)n * sizeof *fresh);
   if (fresh == NULL) return refused(error, (size_t)n * sizeof *fresh);
   neap_status status = neap_resident_make(ws, a->program, a, true, fresh, error);
@@ -327,6 +337,8 @@ static neap_status refresh_blob(neap_workspace *ws, neap_attachment *a, int b, n
     NEAP_TRY(reclaim(ws, a, b, error));
     has = neap_tensor_type(t);
   }
+
+  /* Any other type is an error of the user's: the program was compiled for another one. */
   if (!neap_type_equal(&has, &blob->type)) {
     char what[160];
     snprintf(what, sizeof what, "net \"%.100s\": %s", net, neap_role_name(blob->role));
@@ -356,8 +368,9 @@ static neap_status refresh(neap_workspace *ws, neap_attachment *a, neap_error *e
   return NEAP_OK;
 }
 
-/* Their bytes, when the program has any and they are not there. */
 enum { TRIM_BYTES = 1 << 20 };
+
+/* The bytes of the constants, when the program has any and they are not there. */
 static neap_status make_constants(neap_attachment *a, neap_error *error) {
   size_t bytes = neap_program_plan(a->program)->region_bytes[NEAP_REGION_CONSTANT];
   if (bytes == 0 || a->constants != NULL) return NEAP_OK;
@@ -386,12 +399,17 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
   NEAP_TRY(neap_workspace_check_main(ws, a->program, NEAP_MAX(need, ws->arena_bytes), error));
   if (takes(a->program) && ws->pool == NULL) NEAP_TRY(neap_pool_new(0, 0, &ws->pool, error));
   NEAP_TRY(make_constants(a, error));
+
+  /* The entry in the list is the caller's to make: it only needs the room. */
   if (!neap_list_grow(&ws->attachment, &ws->cap_attachment, ws->n_attachment + 1, sizeof *a))
     return refused(error, sizeof *a);
+
   /* Arena and copies are shared by programs: made anew when this one needs more than there is. */
   neap_storage *arena =
     need > ws->arena_bytes ? neap_storage_new_in(need, main_kind(a->program)) : NULL;
   if (arena == NULL && need > ws->arena_bytes) return neap_fail_memory(error, need, "the arena");
+
+  /* So are the copies that a failing run is put back from. */
   size_t undo_bytes = missing_undo(ws, a->program) > 0 ? neap_undo_bytes(a->program) : 0;
   neap_storage *undo = undo_bytes > 0 ? neap_storage_new(undo_bytes) : NULL;
   neap_status status =
@@ -406,6 +424,7 @@ static neap_status attach(neap_workspace *ws, neap_attachment *a, neap_tensor *f
     for (int b = 0; b < NEAP_MAX_BANKS; b++) neap_storage_release(banks[b]);
     return status;
   }
+
   /* From here on nothing can fail. */
   neap_workspace_take_banks(ws, a->program, banks);
   if (arena != NULL) replace_arena(ws, arena);
@@ -435,6 +454,9 @@ neap_status neap_workspace_attach(neap_workspace *ws, neap_program *program, nea
     status = refused(error, n * sizeof *fresh);
   else
     status = attach(ws, &a, fresh, error);
+
+  /* On success the list owns what the attachment holds; views that were published have left `fresh`
+   * empty. */
   a.version = neap_workspace_chain_version(ws) - 1; /* stale: the first run looks the blobs up */
   if (status == NEAP_OK) {
     a.last_use = ++ws->n_use;
@@ -476,6 +498,8 @@ static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
     const neap_program_blob *blob = neap_program_blob_at(a->program, b);
     if (!blob->defined_before || a->cell[b].ws->cell[a->cell[b].cell].filled) continue;
+
+    /* A parameter that is declared without an init is the usual mistake; the hint says so. */
     if (error != NULL && error->code == NEAP_OK)
       snprintf(error->blob, sizeof error->blob, "%s", blob->name);
     neap_fail(error, NEAP_NAME, "net \"%s\": %s \"%s\" has not been fed",
@@ -496,6 +520,7 @@ static bool constants_valid(neap_attachment *a) {
   if (a->constants == NULL) return false;
   bool valid = a->constants_made && a->own_content == neap_storage_version(a->constants);
   a->own_content = neap_storage_version(a->constants);
+
   /* All of them are looked at, also after the first that has changed: what is noted must be
    * complete. */
   for (int b = 0; b < neap_program_n_blobs(a->program); b++) {
@@ -568,6 +593,8 @@ static void check_run(const neap_workspace *ws, const neap_attachment *a) {
                 "\"%s\", which \"%s\" reads, has been written", a->name[b],
                 neap_program_graph(a->program)->name);
   }
+
+  /* Bytes that runs share are there in full, and nobody has left any taken. */
   size_t need = arena_need(a->program);
   NEAP_ASSERT(takes(a->program) || ws->arena_bytes >= need,
               "the arena is as large as an attached program needs, %zu bytes: %zu", need,
@@ -587,24 +614,31 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   if (a == NULL)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": is not attached to this workspace",
                      neap_program_graph(program)->name);
+
   /* What is being moved must have arrived, and what the last net has left elsewhere must be
    * here. */
   if (neap_workspace_moves(ws, neap_program_n_blobs(program), a->name))
     for (neap_workspace *at = ws; at != NULL; at = at->parent) neap_workspace_finish_moves(at);
   NEAP_TRY(neap_newest_bring(ws, a, error));
+
   /* Names or bytes have moved: every blob is looked up again. */
   if (a->version != neap_workspace_chain_version(ws)) NEAP_TRY(refresh(ws, a, error));
   NEAP_TRY(check_filled(a, error));
   NEAP_TRY(make_constants(a, error));
   bool valid = constants_valid(a);
+
   /* Where everything is: blobs, pool, banks. What may be refused ends here. */
   for (int b = 0; b < neap_program_n_blobs(program); b++)
     neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
   if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
+
   /* The arena's old contents are lost from here on. */
   a->last_run = ++ws->n_run;
   a->last_use = ++ws->n_use;
   ws->last = NULL; /* until it has finished, the arena is nobody's */
+
+  /* What random ops draw is looked at here and counted at the end, so that a run that fails may be
+   * run again with the same numbers. */
   neap_draw draw = neap_workspace_look_draw(ws, neap_program_graph(program)->train);
   void *bank[NEAP_MAX_BANKS] = {0};
   for (int b = 1; b < neap_program_plan(program)->n_bank; b++) {
@@ -622,12 +656,15 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
                   .poison = ws->poison,
                   .times = times};
   if (NEAP_DEBUG) check_run(ws, a);
+
   /* What a failing run would leave half written is copied first. */
   neap_undo_save(ws, a);
   neap_status status = neap_program_run(program, &run, error);
-  /* a run that stopped may have left some as they were */
+
+  /* Constants are computed on the way: a run that stopped may have left some as they were. */
   a->constants_made = valid || run.finished;
   touch_written(a);
+
   /* A run that failed has not been. */
   if (status != NEAP_OK) {
     neap_undo_put_back(ws, a);

@@ -36,6 +36,9 @@ static neap_status check_same(const neap_workspace_bank *known, const neap_bank 
   if (known == NULL || is_unsaid(given->name, (size_t)given->bytes, given->kind) ||
       is_unsaid(known->name, known->capacity, known->kind))
     return NEAP_OK;
+
+  /* Two nets that mean different things by one name would each find its plan broken by the
+   * other. */
   if (known->capacity == (size_t)given->bytes && known->kind == given->kind) return NEAP_OK;
   return neap_fail(error, NEAP_ARGUMENT,
                    "%s: bank \"%s\" is %s of %s in this workspace already, and %s of %s here; a "
@@ -61,6 +64,7 @@ neap_status neap_workspace_know_bank(neap_workspace *ws, const neap_bank *given,
   if ((bank.name = neap_intern(given->name)) == NULL)
     return neap_fail_memory(error, strlen(given->name), "a bank's name");
   neap_workspace_bank *known = find(ws, bank.name);
+
   /* A bank that somebody has named already must be the same; else it is known from here on. */
   NEAP_TRY(check_same(known, &bank, who, error));
   if (known == NULL) {
@@ -78,6 +82,9 @@ neap_status neap_workspace_check_bank(const neap_workspace *ws, const char *who,
                                       size_t capacity, size_t more, neap_error *error) {
   const size_t blobs = neap_workspace_bank_blobs(ws, bank), all = more + blobs;
   if (capacity == 0 || all <= capacity) return NEAP_OK;
+
+  /* The refusal says what the blobs take, since those can be moved out, and the least that would
+   * do. */
   char a[24], b[24];
   neap_error refused = {.limit = "bank",
                         .bank = bank,
@@ -98,6 +105,8 @@ neap_status neap_workspace_make_in_bank(const neap_workspace *ws, const char *wh
   size_t bytes = neap_align(NEAP_MAX(neap_type_bytes(type), room));
   size_t arena = known->arena != NULL ? neap_storage_bytes(known->arena) : 0;
   NEAP_TRY(neap_workspace_check_bank(ws, who, bank, known->capacity, arena + bytes, error));
+
+  /* The blob's view is the only reference: it goes with the blob. */
   neap_storage *storage = neap_storage_new_in(bytes, known->kind);
   if (storage == NULL) return neap_fail_memory(error, bytes, "a blob in a memory bank");
   *out = neap_tensor_view(storage, 0, type->dtype, &type->shape);
@@ -132,6 +141,7 @@ static neap_status make_bank(neap_workspace *ws, const neap_program *program, in
   char who[WHO_ROOM];
   NEAP_TRY(check_same(known, given, who_is(program, who), error));
   size_t need = neap_program_plan(program)->bank[b].bytes, has = arena_of(ws, known, b);
+
   /* Main is checked with the arena, and its bytes are the arena's. */
   if (b > 0)
     NEAP_TRY(neap_workspace_check_bank(ws, who, given->name, (size_t)given->bytes,
@@ -185,6 +195,9 @@ void neap_workspace_take_banks(neap_workspace *ws, const neap_program *program,
       bank = &ws->bank[ws->n_bank++];
       *bank = (neap_workspace_bank){.name = given->name};
     }
+
+    /* The first program that says more than the name speaks for all; make_bank has compared the
+     * others. */
     if (!is_unsaid(given->name, (size_t)given->bytes, given->kind)) {
       bank->capacity = (size_t)given->bytes;
       bank->kind = given->kind;

@@ -90,6 +90,8 @@ neap_status neap_workspace_check_total(const neap_workspace *ws, const char *who
   if (ws->total_bytes == 0) return NEAP_OK;
   const size_t held = neap_workspace_held_bytes(ws);
   if (held + more <= ws->total_bytes) return NEAP_OK;
+
+  /* Held and wanted are told apart, so that the reader sees what could go. */
   char a[24], b[24];
   neap_error refused = {.limit = "total",
                         .limit_bytes = (int64_t)ws->total_bytes,
@@ -158,6 +160,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
   neap_type got = neap_tensor_type(tensor);
   if (!share && lies_in_place(cell, &got)) return overwrite(ws, found, tensor, error);
   if (cell != NULL && cell->in_segment) return fail_in_segment(cell, name, &got, error);
+
   /* Other bytes: taken first, so that a refusal leaves the blob as it was. */
   neap_tensor fresh;
   const char *bank = cell != NULL && !share ? cell->bank : NULL;
@@ -167,6 +170,8 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
       neap_workspace_check_total(owner, "feed", name, neap_align(neap_type_bytes(&got)), error));
   }
   NEAP_TRY(take(found.ws, name, bank, tensor, share, &fresh, error));
+
+  /* The name comes last of what may be refused. */
   if (cell == NULL) {
     int index;
     neap_status status = neap_workspace_new_cell(ws, name, &index, error);
@@ -177,6 +182,7 @@ neap_status neap_workspace_feed(neap_workspace *ws, const char *name, const neap
     cell = &ws->cell[index];
     found.ws = ws;
   }
+
   /* Else both would be held, the old bytes and the new ones, while programs point to the old. */
   neap_workspace_leave_bytes(found.ws, cell);
   neap_cell_clear(cell);
@@ -195,6 +201,9 @@ neap_status neap_workspace_give(neap_workspace *ws, const char *name, const neap
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws != NULL && lies_in_place(&found.ws->cell[found.cell], &type))
     return neap_workspace_feed(ws, name, tensor, false, error);
+
+  /* Shared first, as that copies nothing; but nobody else has these bytes, so later feeds may write
+   * to them. */
   NEAP_TRY(neap_workspace_feed(ws, name, tensor, true, error));
   found = neap_workspace_find(ws, name);
   found.ws->cell[found.cell].is_shared = false;
@@ -241,11 +250,16 @@ neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, con
   if (copy == NULL) return neap_fail_memory(error, n + 1, "a string");
   if (n > 0) memcpy(copy, text, n);
   copy[n] = '\0';
+
+  /* The copy is made first: a refusal leaves the blob as it was. */
   neap_status status = cell_for(ws, name, &found, error);
   if (status != NEAP_OK) {
     neap_free(copy);
     return status;
   }
+
+  /* The version changes although no program takes strings: one may have used the tensor that was
+   * here. */
   neap_cell *cell = &found.ws->cell[found.cell];
   neap_cell_clear(cell);
   cell->text = copy;
@@ -263,6 +277,9 @@ neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, ne
     neap_scope_clear(*out);
     return NEAP_OK;
   }
+
+  /* A scope that is there is emptied and keeps its frames, whose memory the next push uses
+   * again. */
   neap_scope *scope;
   NEAP_TRY(neap_scope_new(&scope, error));
   neap_status status = cell_for(ws, name, &found, error);
@@ -401,8 +418,10 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     snprintf(why, sizeof why, "its bytes were released to the pool after step %d", last + 1);
     return fail_released(verb, name, error, why);
   }
+
   if (!neap_program_where(ws->last, v, &blob, &offset))
     return neap_fail(error, NEAP_INTERNAL, "%s \"%s\": the value has no bytes", verb, name);
+
   /* In a resident blob: its bytes, seen as this value. */
   if (blob >= 0) {
     const neap_tensor *bytes = &neap_workspace_attachment(ws, ws->last)->tensor[blob];
@@ -415,6 +434,8 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
       neap_tensor_view(bytes->storage, bytes->offset_bytes, value->type.dtype, &value->type.shape);
     return NEAP_OK;
   }
+
+  /* A constant stays as it is between runs, perhaps in the layout that its reader asked for. */
   if (blob == NEAP_IN_CONSTANTS) {
     neap_storage *constants = neap_workspace_attachment(ws, ws->last)->constants;
     out->tensor =
@@ -422,6 +443,7 @@ static neap_status mean_value(neap_workspace *ws, const char *verb, const char *
     out->layout = value->layout;
     return NEAP_OK;
   }
+
   /* In the arena: only as long as nothing else has been written there. */
   int owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
   if (owner != -1) return fail_overwritten(ws->last, verb, name, owner, error);
@@ -438,15 +460,20 @@ static neap_value_id later_value(const neap_workspace *ws, const char *name,
                                  const neap_cell *cell) {
   if (ws->last == NULL || (cell != NULL && cell->fed_run >= ws->n_run && cell->filled))
     return NEAP_NO_VALUE;
+
+  /* What lies in no blob is later than the cell, which was fed before that run. */
   const neap_graph *graph = neap_program_graph(ws->last);
   neap_value_id v = neap_graph_find(graph, name);
   int blob;
   size_t offset;
   if (v < 0 || !neap_program_where(ws->last, v, &blob, &offset) || blob < 0) return v;
+
+  /* In resident bytes. Of a gradient that was given back, mean_value says so. */
   neap_workspace *last = (neap_workspace *)(uintptr_t)ws;
   const neap_attachment *a = neap_workspace_attachment(last, ws->last);
   const char *own = a->name[blob];
   if (cell == NULL && neap_resident_is_given_back(last, a, blob)) return v; /* which says so */
+
   /* The value lies in the cell's own bytes: the cell answers. Without a cell the blob has been
    * removed, and with it its name. */
   return own == (cell != NULL ? cell->name : neap_intern(name)) ? NEAP_NO_VALUE : v;
@@ -460,14 +487,19 @@ static neap_status fail_value(const neap_workspace *ws, const char *verb, const 
   *is_value = false;
   if (ws->last == NULL) return NEAP_OK;
   const neap_graph *graph = neap_program_graph(ws->last);
+
+  /* By its name alone, as the graph's index has only last versions of blobs. */
   int v = 0;
   while (v < graph->n_value &&
          (graph->value[v].name == NULL || strcmp(graph->value[v].name, name) != 0))
     v++;
   if (v == graph->n_value) return NEAP_OK;
   *is_value = true;
+
   const neap_node *release = freed_by(graph, v);
   if (release != NULL) return fail_freed(verb, name, release, error);
+
+  /* Nobody has freed it. Either its bytes are another's by now, or it never was a blob. */
   int owner = -1;
   if (graph->value[v].region == NEAP_REGION_ARENA)
     owner = neap_plan_overwriter(neap_program_plan(ws->last), graph, v);
@@ -520,6 +552,7 @@ static neap_status fail_missing(const neap_workspace *ws, const char *verb, cons
     neap_value_id v = neap_graph_find(graph, name);
     if (v >= 0) return fail_computed(ws, at, v, verb, name, error);
   }
+
   /* Else a value of the last run, which is no blob, or nobody's name. */
   bool is_value;
   neap_status status = fail_value(ws, verb, name, &is_value, error);
@@ -533,14 +566,18 @@ static neap_status mean(neap_workspace *ws, const char *verb, const char *name, 
   *out = (meaning){0};
   neap_found found = neap_workspace_find(ws, name);
   const neap_cell *cell = found.ws != NULL ? &found.ws->cell[found.cell] : NULL;
+
   /* The last run may have something later than the cell. */
   neap_value_id v = later_value(ws, name, cell);
   if (v >= 0) return mean_value(ws, verb, name, v, out, error);
   if (cell == NULL) return fail_missing(ws, verb, name, error);
+
   /* A newer value than the cell's was computed, and is gone; a parent's last run may still have
    * it. */
   if (cell->outdated != NULL && found.ws != ws) return mean(found.ws, verb, cell->name, out, error);
   if (cell->outdated != NULL) return neap_newest_fail(verb, name, cell->outdated, error);
+
+  /* The cell's own bytes, if they are a tensor's and anybody has written them. */
   neap_blob_kind kind = neap_cell_kind(cell);
   if (kind == NEAP_BLOB_STRING || kind == NEAP_BLOB_SCOPE)
     return neap_workspace_fail_kind(verb, name, kind, error);

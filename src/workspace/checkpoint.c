@@ -62,6 +62,7 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
     status = neap_fail_memory(error, room, "a checkpoint's list");
     goto done;
   }
+
   /* Tensors are borrowed, and only read. */
   for (int c = 0; c < ws->n_cell; c++) {
     neap_cell *cell = &ws->cell[c];
@@ -69,14 +70,19 @@ neap_status neap_workspace_save(neap_workspace *ws, const char *path, int n_meta
     item[n++] = (neap_io_item){(char *)(uintptr_t)cell->name, cell->tensor};
     if (cell->region == NEAP_REGION_STATE) neap_buffer_add(&state, "%s\n", cell->name);
   }
+
+  /* Behind them the strings, whose tensors are made here and freed below. */
   n_tensor = n;
   status = state.failed ? neap_fail_memory(error, room, "a checkpoint's list")
                         : add_strings(ws, item, &n, &strings, error);
   if (status != NEAP_OK) goto done;
+
+  /* Numbers are texts in the metadata of safetensors. */
   char seed[24], step[24], draw[24];
   snprintf(seed, sizeof seed, "%" PRIu64, ws->seed);
   snprintf(step, sizeof step, "%" PRIu32, ws->step);
   snprintf(draw, sizeof draw, "%" PRIu32, ws->draw);
+
   /* What Neap says of the file, then what the caller adds. */
   meta[0] = (neap_io_pair){NEAP_META_VERSION, NEAP_VERSION};
   meta[1] = (neap_io_pair){META_SEED, seed};
@@ -138,6 +144,8 @@ static neap_status check_kind(const neap_cell *cell, bool is_string, neap_error 
   bool has_tensor = cell->tensor.storage != NULL, has_text = cell->text != NULL;
   bool fits = is_string ? !has_tensor && cell->scope == NULL : !has_text;
   if (fits) return NEAP_OK;
+
+  /* Neither: the message says what stands on both sides. */
   const char *holds = "scope";
   if (has_tensor) holds = "tensor";
   if (has_text) holds = "string";
@@ -151,11 +159,16 @@ static neap_status check(const neap_workspace *ws, const neap_io_list *list, boo
   for (int i = 0; i < list->n_item; i++) {
     const char *name = neap_intern(list->item[i].name);
     if (name == NULL) return neap_fail_memory(error, strlen(list->item[i].name), "a name");
+
+    /* Strings and tensors don't take each other's place. What has no bytes yet takes any type. */
     int c = neap_map_get(&ws->index, name, -1);
     bool is_string;
     NEAP_TRY(look_for_string(list, i, &is_string, error));
     if (c >= 0) NEAP_TRY(check_kind(&ws->cell[c], is_string, error));
     if (c < 0 || ws->cell[c].tensor.storage == NULL) continue;
+
+    /* A tensor is copied over the blob's bytes, so the types must be equal; a mapped one takes
+     * their place, which a segment's can't give up. */
     neap_type has = neap_tensor_type(&ws->cell[c].tensor),
               got = neap_tensor_type(&list->item[i].tensor);
     if (!neap_type_equal(&has, &got))
@@ -166,6 +179,8 @@ static neap_status check(const neap_workspace *ws, const neap_io_list *list, boo
                 neap_region_name(ws->cell[c].region));
       return neap_hint(error, "map the file before ws:init(net) makes the blob");
     }
+
+    /* Writing there would end the process: the file is mapped without the right to write. */
     if (!mapped && neap_storage_is_read_only(ws->cell[c].tensor.storage))
       return neap_fail(error, NEAP_ARGUMENT,
                        "load \"%s\": the blob shares bytes that are read-only", name);
@@ -220,6 +235,8 @@ static neap_status make_fresh(const neap_workspace *ws, const neap_io_list *list
       fresh[i].tensor = neap_tensor_retain(&list->item[i].tensor);
       continue;
     }
+
+    /* Blobs that have bytes get the file's elements later, by a copy that can't fail. */
     int c = neap_map_get(&ws->index, neap_intern(list->item[i].name), -1);
     if (c < 0 || ws->cell[c].tensor.storage == NULL)
       NEAP_TRY(neap_workspace_copy_in(&list->item[i].tensor, &fresh[i].tensor, error));
@@ -232,6 +249,8 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
   const char *state = neap_io_list_meta(list, NEAP_META_STATE);
   for (int i = 0; i < list->n_item; i++) {
     neap_cell *cell = &ws->cell[neap_map_get(&ws->index, neap_intern(list->item[i].name), -1)];
+
+    /* A string, which takes the place of whatever was there. */
     if (fresh[i].text != NULL) {
       neap_cell_clear(cell);
       cell->text = fresh[i].text;
@@ -256,6 +275,8 @@ static void move_in(neap_workspace *ws, const neap_io_list *list, bool mapped, f
       fresh[i].tensor = (neap_tensor){0};
       ws->version++;
     }
+
+    /* All of them are the newest value of their name. */
     cell->filled = true;
     cell->outdated = NULL;
     cell->fed_run = ws->n_run;
@@ -269,10 +290,14 @@ neap_status neap_workspace_take_list(neap_workspace *ws, const char *path, const
   NEAP_TRY(read_number(list, META_SEED, path, UINT64_MAX, &seed, error));
   NEAP_TRY(read_number(list, META_STEP, path, UINT32_MAX, &step, error));
   NEAP_TRY(read_number(list, META_DRAW, path, UINT32_MAX, &draw, error));
+
+  /* Everything that a hostile file may have wrong is found before any memory is taken. */
   NEAP_TRY(check(ws, list, mapped, error));
   fresh_item *fresh = neap_alloc_zeroed((size_t)list->n_item * sizeof *fresh);
   if (fresh == NULL)
     return neap_fail_memory(error, (size_t)list->n_item * sizeof *fresh, "loading");
+
+  /* Bytes and names next; until both are there, a failure drops them and changes nothing. */
   neap_status status = make_fresh(ws, list, mapped, fresh, error);
   if (status == NEAP_OK) status = add_cells(ws, list, error);
   if (status == NEAP_OK) {

@@ -28,11 +28,16 @@ neap_status neap_workspace_check_forward(const neap_workspace *ws, const char *n
     return neap_fail(error, NEAP_ARGUMENT,
                      "workspace: names can be forwarded to a parent only, and there is none");
   NEAP_TRY(neap_net_check_name("blob", name, error));
+
+  /* The same forward twice is no error: a block that is entered again binds what it bound
+   * before. */
   int i = forward_of(ws, key);
   if (i >= 0 && strcmp(ws->forward_target[i], target) == 0) return NEAP_OK;
   if (i >= 0)
     return neap_fail(error, NEAP_NAME, "workspace: \"%s\" is forwarded to both \"%s\" and \"%s\"",
                      name, ws->forward_target[i], target);
+
+  /* An own blob would hide the parent's, so nobody would ever reach it. */
   if (neap_map_get(&ws->index, key, -1) >= 0)
     return neap_fail(error, NEAP_NAME,
                      "workspace: \"%s\" can't be forwarded to \"%s\": it is a blob here", name,
@@ -50,6 +55,7 @@ neap_status neap_workspace_forward(neap_workspace *ws, const char *name, const c
   if (skip && neap_map_get(&ws->index, key, -1) >= 0) return NEAP_OK;
   NEAP_TRY(neap_workspace_check_forward(ws, name, target, error));
   if (forward_of(ws, key) >= 0) return NEAP_OK;
+
   int cap = ws->cap_forward; /* both lists grow together */
   if (!neap_list_grow(&ws->forward_name, &cap, ws->n_forward + 1, sizeof *ws->forward_name))
     return refused(error);
@@ -91,6 +97,8 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
   if (n == 0) return NEAP_OK;
   neap_tensor *copy = neap_alloc_zeroed((size_t)n * sizeof *copy);
   if (copy == NULL) return refused(error);
+
+  /* All that may be refused: the copies, then a cell for each. */
   neap_status status = NEAP_OK;
   for (int i = 0; i < n; i++) {
     status = copy_one(ws, i, &copy[i], error);
@@ -101,6 +109,7 @@ neap_status neap_workspace_copy_forwarded(neap_workspace *ws, neap_error *error)
     status = refused(error);
     goto fail;
   }
+
   /* Nothing is refused from here on. */
   for (int i = 0; i < n; i++) {
     if (copy[i].storage == NULL) continue;
@@ -130,6 +139,9 @@ neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n,
                                     .forward_name = name,
                                     .forward_target = target};
   NEAP_TRY(neap_workspace_new(&options, out, error));
+
+  /* Its step and its way of drawing are the parent's; the seed differs by its place in the
+   * stack. */
   neap_workspace *frame = *out;
   frame->step = parent->step;
   frame->draws_by_thread = parent->draws_by_thread;
@@ -137,6 +149,7 @@ neap_status neap_workspace_new_frame(neap_workspace *parent, int index, int n,
   frame->next_frame = parent->first_frame;
   parent->first_frame = frame;
   frame->is_frame = true;
+
   neap_workspace_release(parent); /* a frame does not keep its parent, which may own it */
   return NEAP_OK;
 }
@@ -150,11 +163,14 @@ neap_status neap_workspace_rebind(neap_workspace *frame, int n, const char *cons
       return neap_fail(error, NEAP_NAME,
                        "scope: \"%s\" can't be bound: the workspace has no blob \"%s\"", name[i],
                        target[i]);
+
   frame->n_forward = 0; /* the lists keep their room; names of the first push fit */
   for (int i = 0; i < n; i++) {
     (void)neap_workspace_remove(frame, name[i]);
     NEAP_TRY(neap_workspace_forward(frame, name[i], target[i], false, error));
   }
+
+  /* Locals keep their bytes, and with them what programs of the frame point to, but no value. */
   for (int c = 0; c < frame->n_cell; c++) {
     neap_cell *cell = &frame->cell[c];
     if (cell->role != NEAP_ROLE_PARAMETER && cell->role != NEAP_ROLE_STATE) cell->filled = false;
@@ -169,6 +185,8 @@ void neap_workspace_orphan_frames(neap_workspace *ws) {
   for (neap_workspace *frame = ws->first_frame; frame != NULL; frame = frame->next_frame)
     frame->parent = NULL;
   ws->first_frame = NULL;
+
+  /* And where this is a frame itself, it leaves the list of its parent, if that is still there. */
   if (!ws->is_frame || ws->parent == NULL) return;
   neap_workspace **at = &ws->parent->first_frame;
   while (*at != ws) at = &(*at)->next_frame;

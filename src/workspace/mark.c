@@ -38,6 +38,9 @@ static neap_status add(neap_workspace_mark *mark, neap_found found, change how, 
   marked item = {.ws = found.ws, .was = found.ws->cell[found.cell]};
   item.was.text = NULL;
   item.was.scope = NULL;
+
+  /* The reference keeps the bytes from going; a copy keeps their contents where they are about to
+   * be written. */
   if (item.was.tensor.storage != NULL) {
     /* Bytes that nobody has written need no copy; those of the user's own are never written by
      * feeding. */
@@ -64,6 +67,9 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
       if (status != NEAP_OK) goto fail;
     }
   }
+
+  /* Blobs that are fed may lie above the workspace; a name that means nothing yet is dropped by the
+   * undo. */
   for (int i = 0; i < n; i++) {
     neap_found found = neap_workspace_find(ws, fed[i]);
     if (found.ws == NULL) continue;
@@ -116,18 +122,22 @@ static bool has_same_bytes(const neap_cell *a, const neap_cell *b) {
 static void put_back(marked *item) {
   neap_workspace *ws = item->ws;
   int at = neap_map_get(&ws->index, item->was.name, -1);
+
   /* A blob that was removed comes back; if memory is refused for its name it is lost. */
   if (at < 0) at = neap_workspace_add_cell(ws, item->was.name);
   if (at < 0) return;
+
   neap_cell *cell = &ws->cell[at];
   if (cell->text != NULL || cell->scope != NULL) return;
   if (!has_same_bytes(cell, &item->was)) ws->version++;
+
   neap_tensor left = cell->left; /* a place in a segment is the cell's own, whatever happens */
   neap_tensor_fini(&cell->tensor);
   *cell = item->was;
   cell->left = left;
   item->was.tensor = (neap_tensor){0};
   neap_error none = {0};
+
   /* of one type */
   if (item->contents.storage != NULL) (void)neap_tensor_copy(&cell->tensor, &item->contents, &none);
 }

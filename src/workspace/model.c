@@ -34,6 +34,8 @@ static neap_status gather(neap_workspace *ws, const neap_net *net, neap_io_item 
 static neap_status check_no_script(const neap_net *net, neap_error *error) {
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
+
+    /* Who reads the file elsewhere has not that script: an error now is better than one there. */
     if (op->op->scripted) {
       neap_fail(error, NEAP_GRAPH,
                 "%s \"%s\": a script computes it (%s), so that no model file can hold it",
@@ -47,6 +49,8 @@ static neap_status check_no_script(const neap_net *net, neap_error *error) {
                 "of a plugin, goes into model files");
       return NEAP_GRAPH;
     }
+
+    /* Bodies of loops and branches are nets, too. */
     for (int a = 0; a < neap_op_n_attrs(op->op); a++)
       if (op->op->attrs[a].type == NEAP_ATTR_NET && op->attrs[a].net != NULL)
         NEAP_TRY(check_no_script(op->attrs[a].net, error));
@@ -63,6 +67,8 @@ neap_status neap_workspace_export(neap_workspace *ws, const neap_net *net, const
   int n = 0;
   neap_net_print(net, false, &text);
   neap_buffer_add(&state, "%s", "");
+
+  /* The tensors are views of the workspace's bytes: writing a model copies nothing. */
   neap_status status = item != NULL ? gather(ws, net, item, &n, &state, error)
                                     : neap_fail_memory(error, room, "an export");
   if (status == NEAP_OK && (text.failed || state.failed))
@@ -104,6 +110,8 @@ static neap_status check_tensors(const char *path, const neap_net *net, const ne
     if (tensor == NULL)
       return neap_fail(error, NEAP_DATA, "%s: has no tensor \"%s\", which its net declares", path,
                        blob->name);
+
+    /* The net says what it computes with, so the file's type must be that one. */
     neap_type got = neap_tensor_type(tensor);
     char want_text[NEAP_SHAPE_TEXT], got_text[NEAP_SHAPE_TEXT];
     if (!neap_type_equal(&blob->type, &got))
@@ -121,6 +129,8 @@ neap_status neap_workspace_import(neap_workspace *ws, const char *path, neap_io_
   neap_net *net = NULL;
   *out = NULL;
   NEAP_TRY(neap_io_load(path, map, &list, error));
+
+  /* Net, tensors against the net, then the workspace: each step relies on the one before. */
   neap_status status = read_net(path, &list, &net, error);
   if (status == NEAP_OK) status = check_tensors(path, net, &list, error);
   if (status == NEAP_OK)

@@ -42,6 +42,9 @@ static neap_status note(neap_workspace *ws, neap_attachment *a, const char *name
   neap_found found = neap_workspace_find_key(ws, name);
   if (found.ws == NULL || neap_cell_kind(&found.ws->cell[found.cell]) != NEAP_BLOB_TENSOR)
     return NEAP_OK;
+
+  /* The sentence is made now, while graph and op are at hand: when it is said, the program may be
+   * gone. It is interned, so that marking a cell is a word's assignment. */
   char text[640], op[300] = "", line[160] = "";
   if (by != NULL) snprintf(op, sizeof op, ", in %.60s \"%.200s\"", by->op->name, by->name);
   if (by != NULL && by->line[0] != '\0') snprintf(line, sizeof line, " at %.150s", by->line);
@@ -66,6 +69,7 @@ static bool is_kept(const neap_attachment *a, neap_value_id v, const char *name)
 neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error *error) {
   const neap_graph *graph = neap_program_graph(a->program);
   a->n_outdates = 0;
+
   /* What the program writes, and keeps no cell for. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -73,9 +77,11 @@ neap_status neap_newest_find(neap_workspace *ws, neap_attachment *a, neap_error 
     if (is_kept(a, v, value->name)) continue;
     NEAP_TRY(note(ws, a, value->name, &graph->node[value->node], false, error));
   }
+
   /* What would have been written, had a rewrite not done without it. */
   for (int i = 0; i < graph->n_gone; i++)
     NEAP_TRY(note(ws, a, graph->gone[i].name, NULL, false, error));
+
   /* What a Free ends, where the blob is not the program's. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -113,6 +119,7 @@ neap_status neap_newest_bring(neap_workspace *ws, neap_attachment *a, neap_error
     snprintf(who, sizeof who, "net \"%.200s\" reads", neap_program_graph(a->program)->name);
     neap_tensor newest = {0};
     neap_error lost = {0};
+
     /* The value is elsewhere: it is fetched from there and fed to the cell that the program
      * reads. */
     if (neap_workspace_fetch(ws, blob->name, &newest, &lost) != NEAP_OK)

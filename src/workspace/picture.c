@@ -62,6 +62,8 @@ static neap_blob_row row_of(const neap_blob_info *info, const char *name, int64_
                        .last_step = NEAP_NO_INDEX,
                        .steps = "",
                        .bar = ""};
+
+  /* Strings, scopes and empty blobs have no shape: their list of dimensions is NULL. */
   if (!has_type) return row;
   row.shape = (neap_numbers){info->type.shape.n_dim, dim};
   memcpy(dim, info->type.shape.dim, (size_t)row.shape.n * sizeof *dim);
@@ -92,6 +94,7 @@ static bool add_lives(neap_blob_row *row, int n, const neap_graph *graph, const 
   if (by_name == NULL) return false;
   for (int i = 0; i < n; i++) by_name[i] = &row[i];
   qsort(by_name, (size_t)n, sizeof *by_name, compare_names);
+
   /* Every value says how long its name lives; names of other programs are not among the rows. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_place *place = &plan->place[v];
@@ -144,11 +147,14 @@ neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, 
                                  neap_error *error) {
   listing l = {0};
   neap_workspace_each(ws, list_blob, &l);
+
   /* Rows, their dimensions and texts are one allocation, which the caller frees. */
   size_t dim_bytes = ((size_t)l.n_dim + 1) * sizeof(int64_t), word_bytes = STEPS_TEXT + BAR_TEXT,
          all_bytes = (size_t)l.n * (sizeof **out + word_bytes) + dim_bytes + l.name_bytes;
   neap_blob_row *row = l.failed ? NULL : neap_alloc(all_bytes);
   if (row == NULL) goto refused;
+
+  /* Rows come first, as they need the widest alignment; then numbers, then texts. */
   int64_t *dim = (int64_t *)(void *)(row + l.n);
   char *text = (char *)dim + dim_bytes;
   for (int i = 0; i < l.n; i++) {
@@ -158,6 +164,7 @@ neap_status neap_workspace_blobs(const neap_workspace *ws, neap_blob_row **out, 
     text += bytes;
     dim += row[i].shape.n;
   }
+
   /* Steps are those of the program that was made or run last. */
   const neap_attachment *a = latest(ws);
   if (a != NULL &&
@@ -193,6 +200,7 @@ static int width_of(const char *name) {
 void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
   int name_width = 5, shape_width = 5;
   int64_t total = 0;
+
   /* Columns as wide as their longest entry. */
   char shape[NEAP_SHAPE_TEXT], bytes[24];
   for (int i = 0; i < n; i++) {
@@ -200,6 +208,8 @@ void neap_workspace_print(const neap_blob_row *row, int n, neap_buffer *out) {
     shape_width = NEAP_MAX(shape_width, (int)strlen(shape_of(&row[i], shape)));
     if (!row[i].borrowed) total += row[i].counted_bytes;
   }
+
+  /* Names are padded by hand, since they may hold more bytes than characters. */
   neap_buffer_add(out, "%-*s  %-10s  %-5s  %-*s  %10s  %s\n", name_width, "name", "region", "dtype",
                   shape_width, "shape", "bytes", "steps");
   for (int i = 0; i < n; i++)
@@ -230,6 +240,8 @@ neap_status neap_workspace_draw(const neap_workspace *ws, neap_buffer *out, neap
     neap_hint(error, "run a net in it first");
     return NEAP_ARGUMENT;
   }
+
+  /* The plan's picture, and beside it own blobs that the program does not know. */
   neap_blob_row *row = NULL;
   int n = 0;
   NEAP_TRY(neap_workspace_blobs(ws, &row, &n, error));

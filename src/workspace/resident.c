@@ -68,6 +68,7 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     found.ws != NULL ? neap_cell_kind(&found.ws->cell[found.cell]) : NEAP_BLOB_EMPTY;
   if (kind != NEAP_BLOB_EMPTY && kind != NEAP_BLOB_TENSOR && blob->defined_before)
     return neap_workspace_fail_kind(neap_program_graph(program)->name, blob->name, kind, error);
+
   /* A missing blob is made, but for parameters and state that are read first: nobody knows them. */
   if (neap_resident_is_missing(ws, blob, found)) {
     if (blob->role != NEAP_ROLE_PARAMETER && blob->role != NEAP_ROLE_STATE) return NEAP_OK;
@@ -79,6 +80,9 @@ static neap_status check_blob(const neap_workspace *ws, const neap_program *prog
     neap_hint(error, "ws:init(net) makes and fills what a net declares");
     return NEAP_NAME;
   }
+
+  /* It is there. An input may be fed anew for each run, and what may be retyped gets the program's
+   * type, so neither is compared now. */
   const neap_tensor *t = &found.ws->cell[found.cell].tensor;
   bool is_given = blob->defined_before || !blob->written;
   if ((blob->role == NEAP_ROLE_INPUT && is_given) || neap_resident_may_retype(ws, blob, found))
@@ -130,6 +134,7 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
     status = refused(error, (size_t)n * sizeof *view);
     goto done;
   }
+
   /* Each missing blob gets bytes of its own; gradients are only noted. */
   for (int b = 0; b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
@@ -147,6 +152,7 @@ neap_status neap_resident_make(neap_workspace *ws, neap_program *program, const 
     status = neap_resident_make_one(ws, program, b, bank_of(ws, blob, found), &fresh[b], error);
     if (status != NEAP_OK) goto done;
   }
+
   /* They lie in one segment, so it is made when all are known. */
   if (n_gradient == 0) goto done;
   status = neap_workspace_make_room(n_gradient, type, room, view, error);
@@ -224,6 +230,7 @@ neap_status neap_resident_make_room(neap_workspace *ws, neap_program *program,
 neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
                                   const neap_attachment *a, neap_tensor *fresh, neap_error *error) {
   int n_before = ws->n_cell, n = neap_program_n_blobs(program);
+
   /* Names first: they can be refused, and taken back. */
   for (int b = 0; b < n; b++) {
     if (fresh[b].storage == NULL || neap_workspace_find(ws, a->name[b]).ws != NULL) continue;
@@ -231,6 +238,7 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
     while (ws->n_cell > n_before) neap_workspace_drop_cell(ws, ws->n_cell - 1);
     return refused(error, sizeof(neap_cell));
   }
+
   /* Then the bytes, which can't be refused. */
   for (int b = 0; b < n; b++) {
     const neap_program_blob *blob = neap_program_blob_at(program, b);
@@ -238,6 +246,8 @@ neap_status neap_resident_publish(neap_workspace *ws, neap_program *program,
     neap_found found = neap_workspace_find(ws, a->name[b]);
     neap_cell *cell = &found.ws->cell[found.cell];
     const char *bank = bank_of(found.ws, blob, found);
+
+    /* Another program may have left bytes under this name: it goes to the new ones, too. */
     neap_workspace_leave_bytes(found.ws, cell);
     neap_cell_clear(cell);
     *cell = (neap_cell){.name = cell->name,

@@ -87,6 +87,7 @@ static neap_status compare(const bindings *first, int n, const char *const *inne
   NEAP_TRY(check_list(n, inner, outer, error));
   static const char hint[] = "clear and trim the scope, or take another one for other bindings";
   if (!first->set) return NEAP_OK;
+
   /* Each of the new ones was there at first.. */
   for (int i = 0; i < n; i++) {
     int at = position(first->n, first->inner, inner[i]);
@@ -99,6 +100,7 @@ static neap_status compare(const bindings *first, int n, const char *const *inne
     neap_hint(error, "%s", hint);
     return NEAP_NAME;
   }
+
   /* .. so with fewer of them some of the first are missing. */
   if (first->n == n) return NEAP_OK;
   int missing = 0;
@@ -119,6 +121,8 @@ static neap_status record(bindings *b, int n, const char *const *inner, const ch
   made.inner = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.inner);
   made.outer = neap_alloc_zeroed((size_t)(n + 1) * sizeof *made.outer);
   if (made.inner == NULL || made.outer == NULL) goto fail;
+
+  /* Interned, since the caller's texts may go before the next push. */
   for (int i = 0; i < n; i++) {
     made.inner[i] = neap_intern(inner[i]);
     made.outer[i] = neap_intern(outer[i]);
@@ -173,6 +177,8 @@ static neap_status next_frame(neap_scope *scope, neap_workspace *parent, int n,
                               neap_error *error) {
   if (scope->n_top < scope->n_frame)
     return neap_workspace_rebind(scope->frame[scope->n_top], n, inner, outer, error);
+
+  /* Its number makes its random numbers differ from those of the frames below. */
   if (!neap_list_grow(&scope->frame, &scope->cap_frame, scope->n_frame + 1, sizeof *scope->frame))
     return refused(error);
   NEAP_TRY(neap_workspace_new_frame(parent, scope->n_frame, n, inner, outer,
@@ -208,6 +214,8 @@ neap_status neap_scope_reuse_last(neap_scope *scope, neap_workspace *parent, int
   neap_workspace *top = scope->frame[scope->n_top - 1];
   NEAP_TRY(check_list(n, inner, outer, error));
   NEAP_TRY(check_targets(parent, n, outer, error));
+
+  /* Two walks: the second one can only fail for want of memory. */
   for (int i = 0; i < n; i++)
     NEAP_TRY(neap_workspace_check_forward(top, inner[i], outer[i], error));
   for (int i = 0; i < n; i++)
@@ -250,6 +258,8 @@ void neap_scope_trim(neap_scope *scope) {
               scope->n_top, scope->n_frame);
   while (scope->n_frame > scope->n_top) neap_workspace_release(scope->frame[--scope->n_frame]);
   if (scope->n_frame > 0) return;
+
+  /* An empty stack is as good as a new one, and may be bound otherwise. */
   forget(&scope->forward);
   forget(&scope->gradient);
   scope->parent = NULL;

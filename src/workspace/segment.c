@@ -30,8 +30,10 @@ neap_status neap_workspace_make_room(int n, const neap_type *type, const size_t 
       return neap_fail_memory(error, SIZE_MAX, "a segment");
     bytes += neap_align(one);
   }
+
   neap_storage *storage = neap_storage_new(bytes);
   if (storage == NULL) return neap_fail_memory(error, bytes, "a segment");
+
   /* One after another, as the sum above has counted them. */
   int64_t at = 0;
   for (int i = 0; i < n; i++) {
@@ -113,6 +115,8 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
   b->view = neap_arena_alloc(room, n * sizeof *b->view);
   if (b->blob == NULL || b->type == NULL || b->view == NULL)
     return neap_fail_memory(error, n * sizeof *b->view, "init");
+
+  /* A blob without a type yet is made by the program that computes it. */
   int missing = 0;
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
@@ -127,6 +131,8 @@ static neap_status collect(neap_workspace *ws, const neap_net *net, batch *b, ne
     b->type[missing++] = blob->type;
   }
   if (missing == 0) return NEAP_OK;
+
+  /* One allocation for all, whose sizes are known by now. */
   NEAP_TRY(neap_workspace_make_segment(missing, b->type, b->view, error));
   b->n = missing;
   return NEAP_OK;
@@ -147,10 +153,14 @@ static neap_status fill(const neap_workspace *ws, const neap_net_op *op, const n
   NEAP_TRY(neap_single_new(&options, &single, error));
   neap_status status = NEAP_OK;
   void *scratch = NULL;
+
   /* What the op makes must be what the net declares, or it would write out of bounds. */
   if (!neap_type_equal(neap_single_out_type(single, 0), &blob->type))
     status = neap_workspace_fail_type("init", blob->name, &blob->type,
                                       neap_single_out_type(single, 0), error);
+
+  /* The stream goes by the blob's name, and the workspace's seed makes its numbers this workspace's
+   * own. */
   size_t scratch_bytes = neap_single_scratch_bytes(single);
   if (status == NEAP_OK && scratch_bytes > 0) {
     scratch = neap_alloc_data(scratch_bytes);
@@ -278,6 +288,9 @@ neap_status neap_workspace_make_declared(neap_workspace *ws, const neap_net *net
   neap_arena room = {0};
   int n_before = ws->n_cell;
   neap_status status = prepare(ws, net, batches, &room, error);
+
+  /* From here on nothing fails: cells get their bytes, and blobs that were fed before become what
+   * the net declares. Cells that were added before a failure go again. */
   if (status == NEAP_OK) {
     for (int i = 0; i < N_BATCH; i++) {
       move_views(ws, net, &batches[i]);
@@ -322,6 +335,7 @@ bool neap_workspace_holds(const neap_workspace *ws, const neap_storage *storage)
  * blob that is removed. */
 int64_t neap_workspace_drop_gradients(neap_workspace *ws) {
   size_t bytes = 0;
+
   /* from the end: a drop moves the last cell here, which has been looked at */
   for (int c = ws->n_cell - 1; c >= 0; c--) {
     neap_storage *storage = ws->cell[c].tensor.storage;

@@ -81,6 +81,9 @@ static void choose_seed(neap_workspace *ws, const neap_workspace_options *option
   uint32_t word[4];
   ws->seed = options->seed;
   if (!options->unseeded) return;
+
+  /* A parent that was given a seed makes its children repeat, too: each takes the next number of a
+   * stream of the parent's. */
   ws->draws_by_thread = parent == NULL || parent->draws_by_thread;
   if (parent == NULL) {
     ws->seed = neap_draw_new_seed();
@@ -105,6 +108,8 @@ neap_status neap_workspace_new(const neap_workspace_options *options, neap_works
   ws->poison = poison != NULL && strcmp(poison, "0") != 0 && poison[0] != '\0';
   if (options->parent != NULL) ws->parent = neap_workspace_retain(options->parent);
   ws->forwards_only = options->forwards_only || options->n_forward > 0;
+
+  /* Others may see it from here on, and ending it takes it from the list again. */
   enter_live(ws);
   neap_status status = neap_workspace_add_forwards(ws, options->n_forward, options->forward_name,
                                                    options->forward_target, error);
@@ -125,6 +130,7 @@ neap_workspace *neap_workspace_retain(neap_workspace *ws) {
  * usually none is left. */
 void neap_workspace_release(neap_workspace *ws) {
   if (ws == NULL || atomic_fetch_sub(&ws->n_ref, 1) > 1) return;
+
   /* What points to the workspace's bytes lets go first; then the bytes, then the tables. */
   leave_live(ws);
   neap_workspace_finish_moves(ws);
@@ -132,12 +138,16 @@ void neap_workspace_release(neap_workspace *ws) {
   neap_workspace_orphan_frames(ws);
   for (int c = 0; c < ws->n_cell; c++) neap_cell_clear(&ws->cell[c]);
   for (int i = 0; i < ws->n_net; i++) neap_net_free(ws->net[i]);
+
+  /* All that pointed to arena, pool and banks is gone. */
   neap_storage_release(ws->arena);
   neap_storage_release(ws->undo);
   for (int b = 0; b < ws->n_bank; b++) neap_storage_release(ws->bank[b].arena);
   neap_free(ws->bank);
   neap_pool_free(ws->pool);
   if (!ws->is_frame) neap_workspace_release(ws->parent);
+
+  /* The tables were needed until the last cell was cleared. */
   neap_map_fini(&ws->index);
   neap_free(ws->cell);
   neap_free(ws->attachment);
@@ -235,6 +245,8 @@ void neap_workspace_check(const neap_workspace *ws) {
     NEAP_ASSERT(n_value <= 1, "\"%s\" has at most one of tensor, text and scope: %d", cell->name,
                 n_value);
   }
+
+  /* A name has one meaning: it is forwarded once, and so is a net stored once. */
   for (int i = 0; i < ws->n_forward; i++)
     for (int j = 0; j < i; j++)
       NEAP_ASSERT(ws->forward_name[i] != ws->forward_name[j], "\"%s\" is forwarded once",
@@ -276,6 +288,7 @@ void neap_workspace_drop_cell(neap_workspace *ws, int cell) {
 /* Looks for a near name where look-up would have looked. */
 neap_status neap_workspace_fail_unknown(const neap_workspace *ws, const char *verb,
                                         const char *name, neap_error *error) {
+  /* The first near name wins among equals: it is nearest to where the look-up began. */
   const char *near = NULL;
   int least = neap_text_reach(name);
   for (const neap_workspace *at = ws; at != NULL; at = at->forwards_only ? NULL : at->parent)
@@ -327,6 +340,8 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   const char *old = neap_intern(from), *new = neap_intern(to);
   neap_workspace_finish_moves(ws); /* which know blobs by their names */
   if (old == NULL || new == NULL) return refused(error);
+
+  /* Only own cells, and only to a name that nobody uses, here or above. */
   int cell = neap_map_get(&ws->index, old, -1);
   if (cell < 0 && neap_workspace_has(ws, from))
     return neap_fail(error, NEAP_NAME,
@@ -335,6 +350,8 @@ neap_status neap_workspace_rename(neap_workspace *ws, const char *from, const ch
   if (neap_workspace_has(ws, to))
     return neap_fail(error, NEAP_NAME, "rename \"%s\": there is a blob \"%s\" already", from, to);
   NEAP_TRY(neap_net_check_name("blob", to, error));
+
+  /* The new key is added before the old one goes: if it is refused, the blob has its old name. */
   if (!neap_map_set(&ws->index, new, cell)) return refused(error);
   neap_map_remove(&ws->index, old);
   ws->cell[cell].name = new;
@@ -393,6 +410,8 @@ static void describe(const neap_workspace *ws, int cell, const char *name, bool 
   if (kind == NEAP_BLOB_STRING) info->bytes = info->counted_bytes = c->text_bytes;
   if (kind == NEAP_BLOB_SCOPE) info->bytes = info->counted_bytes = neap_scope_held_bytes(c->scope);
   if (kind != NEAP_BLOB_TENSOR) return;
+
+  /* Shared bytes are counted where they are met first. */
   info->type = neap_tensor_type(&c->tensor);
   info->bytes = neap_type_bytes(&info->type);
   info->counted_bytes = counted_bytes(ws, cell);
@@ -416,6 +435,8 @@ static void visit_transient(const neap_workspace *ws, void (*visit)(void *, cons
     const neap_value *value = &graph->value[v];
     int blob;
     size_t offset;
+
+    /* Last versions in the arena, of names that no own cell has. */
     if (!value->is_blob || !value->is_last || value->region != NEAP_REGION_ARENA) continue;
     if (!neap_program_where(ws->last, v, &blob, &offset)) continue;
     if (neap_map_get(&ws->index, value->name, -1) >= 0) continue;
@@ -437,12 +458,16 @@ void neap_workspace_each(const neap_workspace *ws,
     visit(context, &info);
   }
   visit_transient(ws, visit, context);
+
+  /* A forwarded blob is described as its owner has it, under the name that it has here. */
   for (int i = 0; i < ws->n_forward; i++) {
     neap_found found = neap_workspace_find(ws->parent, ws->forward_target[i]);
     if (found.ws == NULL || neap_map_get(&ws->index, ws->forward_name[i], -1) >= 0) continue;
     describe(found.ws, found.cell, ws->forward_name[i], true, &info);
     visit(context, &info);
   }
+
+  /* Where names are forwarded nothing else of the parents is seen. */
   const neap_workspace *at = ws;
   while (!at->forwards_only && at->parent != NULL) {
     at = at->parent;
@@ -464,6 +489,8 @@ size_t neap_workspace_held_bytes(const neap_workspace *ws) {
     bytes += neap_align(own > 0 ? NEAP_MAX(own, ws->cell[c].reserve_bytes) : 0);
     if (ws->cell[c].scope != NULL) bytes += neap_scope_held_bytes(ws->cell[c].scope);
   }
+
+  /* What no name leads to: copies for undoing, and constants of programs. */
   if (ws->undo != NULL) bytes += neap_storage_bytes(ws->undo);
   for (int a = 0; a < ws->n_attachment; a++)
     if (ws->attachment[a].constants != NULL)
@@ -485,6 +512,8 @@ neap_status neap_workspace_add_net(neap_workspace *ws, neap_net *net, bool overw
   const char *name = neap_net_name(net);
   if (name == NULL || name[0] == '\0')
     return neap_fail(error, NEAP_NAME, "workspace: a net needs a name to be stored under");
+
+  /* Room first, so that the old net is only freed when the new one has its place. */
   int i = net_index(ws, name);
   if (i >= 0 && !overwrite) {
     neap_hint(error, "overwrite it, or delete it first");
