@@ -28,6 +28,8 @@ function assignment.names(value, what)
   if value ~= nil and type(value) ~= "string" and type(value) ~= "table" then
     fail(("%s expects a name, a blob or a list of them, got %s"):format(what, options.shown(value)))
   end
+
+  -- A list has items under numbers, a set has names as keys: both may stand in one table.
   for key, item in pairs(type(value) == "table" and value or {}) do
     local name = type(item) == "table" and item.name or item
     if type(key) == "string" then
@@ -105,6 +107,9 @@ end
 function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   local exact = assignment.is_exact(algo, "compute_assignments")
   check_list(ranges, "compute_assignments", "ranges")
+
+  -- Positions in the list come behind those given by name, which get an order by sorting: pairs has
+  -- none.
   local list, static = {}, {}
   for _, name in ipairs(list_of(static_blobs, "compute_assignments: static_blobs") or {}) do
     static[name] = true
@@ -122,11 +127,15 @@ function assignment.compute_assignments(ranges, static_blobs, algo, most_steps)
   end
   table.sort(list, function(a, b) return a.name < b.name end)
   table.move(ranges, 1, #ranges, #list + 1, list)
+
+  -- Static ranges have slots of their own and take no part in the search.
   local free, alone, slots = {}, {}, {}
   for _, range in ipairs(list) do
     local to = (range.static or static[range.name]) and alone or free
     to[#to + 1] = range
   end
+
+  -- The engine gives a slot for each range; here they become lists, in order of definition.
   local slot_of, n, proved = native.assign(free, { exact = exact, most_steps = most_steps })
   for k = 1, n do slots[k] = {} end
   for k, range in ipairs(free) do table.insert(slots[slot_of[k]], range) end
@@ -203,6 +212,8 @@ function assignment.recycler(net, o)
     mapping = {},
     sized = o.sized,
   }
+
+  -- A function of the user's has the last word, but can't let share what the engine found unfit.
   for _, row in ipairs(self.rows) do
     self.of[row.name] = row
     row.shares = row.shares and (not choose or choose(row) and true or false)
@@ -233,6 +244,7 @@ local function size_of(recycler, row) return recycler.sized and row.bytes or 1 e
 -- largest; nil when there is none.
 -- @return slot (a list of names with its bytes) or nil
 function assignment.get_free_blob(recycler, blob)
+  -- The engine chooses among slots by their bytes; false stands for one that can't be used.
   local usable = {}
   for i, slot in ipairs(recycler.slots) do
     usable[i] = assignment.can_use_blob(recycler, slot, blob) and slot.bytes
@@ -249,6 +261,8 @@ function assignment.process_op(recycler, at, inputs, outputs, attrs)
   if inputs ~= nil then fail("process_op: a recycler's op is a position, and nothing else") end
   local op = recycler.ops[at]
   if not op then refuse("name", ("process_op: the net has no op %s"):format(tostring(at))) end
+
+  -- First writes alone: a version in place, or a later write, stays under the name that it has.
   for _, name in ipairs(op.outputs) do
     local row = name and recycler.of[name]
     if row and row.shares and not recycler.mapping[name] then

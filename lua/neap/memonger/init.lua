@@ -106,6 +106,9 @@ local function renames_of(assignments, who)
     fail(("%s expects { old = new } or a list of slots, got %s"):format(
       who, options.shown(assignments)))
   end
+
+  -- Slots and renames go by the type of the key: a list of slots has positions, a mapping has
+  -- names.
   local renames, slot_of = {}, {}
   for key, value in pairs(assignments) do
     if type(value) ~= (type(key) == "string" and "string" or "table") then
@@ -115,6 +118,7 @@ local function renames_of(assignments, who)
     if type(key) == "string" then
       renames[key] = value
     else
+      -- The last member names the slot, unless the slot does itself.
       local last = value[#value]
       local name = value.name or (type(last) == "table" and last.name or last)
       for _, member in ipairs(value) do
@@ -123,6 +127,8 @@ local function renames_of(assignments, who)
           fail(("%s: slot %s has %s, expected names or ranges"):format(
             who, key, options.shown(member)))
         end
+
+        -- In two slots a blob would have two names.
         if slot_of[old] then
           refuse("plan",
             ("%s: \"%s\" is there twice, in slots %s and %s"):format(who, old, slot_of[old], key),
@@ -137,6 +143,7 @@ end
 
 --- The net under other names, once it is proved to compute what it computed.
 local function applied(net, renames, who)
+  -- Declared blobs have names that callers use.
   for old, new in pairs(renames) do
     local blob = old ~= new and net:_blob(old)
     if blob and blob.dtype then
@@ -146,6 +153,9 @@ local function applied(net, renames, who)
         old)
     end
   end
+
+  -- The net does the renaming by its own rules. That the result computes the same is proved, and
+  -- not assumed, since a name shared too early gives a net that is well-formed and wrong.
   local made = net:rename(renames)
   local where = difference(net, made)
   if where then
@@ -169,6 +179,9 @@ end
 
 local function apply_to(net, assignments, who, types)
   local renames, found, tables = renames_of(assignments, who), false, {}
+
+  -- What comes back beside the net is for the ops of these types alone: how their operands are
+  -- called now.
   for _, row in ipairs(check_net(net, who)._ops(net)) do
     if types[row.type] then
       found = true
@@ -206,6 +219,7 @@ end
 --- One recycling: fields of `o` are those of neap_recycle_options. Second result: Report of the
 -- slots, with the figures as fields.
 local function plan(who, net, o, shapes)
+  -- The engine has written out, ordered, shared and compared: the net that comes back is proved.
   local planned, rows, figures = native.share(net, shape_options(shapes, who), o)
   return planned,
     report.new {
@@ -364,6 +378,8 @@ function memonger.optimize_interference(
     end
     check(size, "number", ("optimize_interference: blob_sizes: \"%s\""):format(name))
   end
+
+  -- Nothing has a name within a backward pass that is not written out.
   net = expanded(net)
   local order = ordering_function or "longest_path"
   if type(order) == "function" then
@@ -373,12 +389,16 @@ function memonger.optimize_interference(
     order = native.sort(net, check(order, "string", "optimize_interference: ordering_function"))
   end
   local ordered = native.reorder(net, order)
+
+  -- The order decides who is alive with whom: ranges are of the reordered net.
   local ranges = memonger.compute_ranges(ordered)
   for _, range in ipairs(ranges) do
     if blob_sizes then range.size = blob_sizes[range.name] or 1 end
   end
   local assignments = memonger.compute_assignments(ranges, static_blobs, algo, most_steps)
   local renames, canonical = renames_of(assignments, "optimize_interference"), {}
+
+  -- Every range is in a slot, so that the mapping has all names; many keep their own.
   for _, range in ipairs(ranges) do canonical[range.name] = renames[range.name] end
   return verified(ordered, ordered:rename(renames)), assignments, canonical
 end
@@ -390,6 +410,8 @@ end
 --   first writer (0: before the net) and the last reader
 function memonger.compute_ranges(net, shapes)
   local ranges = {}
+
+  -- A recycler into which no op has been put knows the live ranges, and shares nothing.
   local whole = expanded(check_net(net, "compute_ranges"), shapes, "compute_ranges")
   for i, row in ipairs(memonger.recycler(whole, { shapes = shapes }).rows) do
     ranges[i] = {
@@ -410,6 +432,8 @@ end
 --- The ranges of `slots` as the net has them. Names stand for their ranges; a range with another
 -- life is refused.
 local function known_ranges(slots, net, shapes)
+  -- Lives come from the net. What the caller states of a range must agree with them: an assignment
+  -- made for another net, or another order, would pass otherwise.
   local of, known = {}, {}
   for _, range in ipairs(memonger.compute_ranges(net, shapes)) do of[range.name] = range end
   for k, slot in ipairs(slots) do
@@ -539,6 +563,7 @@ end
 --   {input = {name = shape}}
 -- @return true; raises with the op's number and name
 function memonger.run_schema_check(net)
+  -- A text is read as a net; a list of ops is built as one, so that the error has the op's number.
   if type(net) == "string" then net = neap.net_from(net) end
   if type(net) == "table" and not is_net(net) then
     local built = neap.net "schema"
@@ -568,6 +593,8 @@ function memonger.release_blobs_when_used(net, keep, selector)
   net = expanded(check_net(net, "release_blobs_when_used"))
   check(selector, "function", "release_blobs_when_used: selector")
   local kept = list_of(keep, "release_blobs_when_used: keep") or {}
+
+  -- A function chooses what is freed: what it refuses is added to the names that stay.
   for _, blob in ipairs(selector and net:_blobs() or {}) do
     if not selector(blob.name) then kept[#kept + 1] = blob.name end
   end

@@ -100,7 +100,7 @@ function Net:bank(name, what, ...)
   end
   if select("#", ...) > 0 then fail "net:bank(name, blobs) takes the blobs as one list" end
 
-  -- A list is checked for holes first, so that nothing is assigned when something is wrong with it.
+  -- The list is counted by its keys, since # stops at a hole: assign then refuses the nil in it.
   if type(what) == "table" and not op.is_blob(what) then
     local n = naming.count(what, "net:bank")
     if n == 0 then fail "net:bank(name, blobs) expects at least one blob" end

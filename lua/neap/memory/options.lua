@@ -54,8 +54,7 @@ function memory_options.split(who, given, face, own)
   end
   local fields, memory = {}, {}
 
-  -- A name means the face's own field first; none of them is called as an option is (the records
-  -- spec sees to it).
+  -- A name that both have is the face's own field.
   for key, value in pairs(given or {}) do
     check_key(who, key, face, own)
     if own.fields[key] then fields[key] = value else memory[key] = value end
@@ -176,7 +175,7 @@ end
 --- What argparse has for an option, as Lua gives it; nil for a list of nothing.
 local function value_of(record, given)
   if record.type == "switch" then return record.default ~= "true" end
-  -- A word such as "false" is the value of an option that takes more than words (recompute, say).
+  -- A word such as "false" is the value of an option that takes more than words (fuse, say).
   if given == "true" or given == "false" then return given == "true" end
   if type(given) ~= "table" then return given end
 

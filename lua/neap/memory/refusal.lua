@@ -73,8 +73,7 @@ local function fits_in_halves(err)
   local make = makers[err]
   if not make then return false end
   local ok, plan = pcall(function()
-    -- A dtype that the options name already stays: then nothing new is tried, and the answer is
-    -- what was refused.
+    -- What is set above stays, whatever the options say of it; all else is theirs.
     local net, memory = make()
     local given = { store = false, dtype = "bf16" }
     for key, value in pairs(memory or {}) do

@@ -12,6 +12,8 @@ local Trainer, find_workspace = state.Trainer, state.find_workspace
 --- Parameters and their averages in the workspace: { parameter, average } each.
 local function pairs_of(self, ws)
   local list = {}
+
+  -- A blob NAME.average belongs to NAME; NAME.averaged counts the updates that are in it.
   for _, row in ipairs(ws:_blobs()) do
     local name = row.name:match "^(.*)%.average$"
     if name and ws:has(name) and ws:has(name .. ".averaged") then
@@ -37,6 +39,8 @@ function Trainer:averaged(f, ...)
   end
   if self.in_average then fail "trainer:averaged: the averages are in use already" end
   local ws = find_workspace(self)
+
+  -- Copies of the parameters, to be put back whatever f does.
   local list, kept = pairs_of(self, ws), {}
   for i, pair in ipairs(list) do kept[i] = ws:fetch(pair[1]) end
   local _ <close> = setmetatable({}, { __close = function()

@@ -55,6 +55,8 @@ end
 local function read_record(text)
   local record = {}
   for name, number in text:gmatch "([^\n]*)=([^=\n]*)" do record[name] = read_number(number) end
+
+  -- valid is a record of its own, whose fields lie among the others with a prefix.
   if record.valid == nil then return record end
   local valid = { n = record.valid }
   for name, value in pairs(record) do
@@ -102,6 +104,8 @@ local function check_file(self, path, has)
   if type(t) ~= "table" or not meta["trainer.step"] then
     refuse("no trainer has written this", "m:load(path) reads parameters alone")
   end
+
+  -- Gradients held are worth nothing to a trainer that never joins them.
   local held = tonumber(meta["trainer.held_batches"] or "0")
   if held > 0 and not self.accumulate then
     refuse(("holds the gradients of %d batch%s, which a trainer without accumulate would \z
@@ -109,6 +113,9 @@ local function check_file(self, path, has)
         held, held == 1 and "" or "es"),
       "make the trainer with accumulate, or save after t:update()")
   end
+
+  -- Without a net the workspace has no names to compare with: the kind of optimizer is all that can
+  -- be checked.
   if not has then return end
   local names = options.keys(t)
   for _, name in ipairs(names) do
@@ -117,6 +124,9 @@ local function check_file(self, path, has)
     if there and table.concat(there.shape, ",") ~= table.concat(t[name].shape, ",") then return end
   end
   local hint = "a checkpoint is of one model and one kind of optimizer"
+
+  -- The file's names first, then the workspace's: neither may have one that the other lacks. The
+  -- best parameters come and go with patience.
   local n = 0
   for _, name in ipairs(names) do
     if not is_best(name) then
@@ -141,6 +151,7 @@ end
 local function kept_beside(names)
   local is_there, found = {}, {}
   for _, name in ipairs(names) do is_there[name] = true end
+  -- A suffix counts where the stem is in the list, too: "fc1.weight.momentum" beside "fc1.weight".
   for _, name in ipairs(names) do
     local stem, suffix = name:match "^(.+)(%.[^./]+)$"
     if stem and is_there[stem] and not name:find("^@") then found[suffix] = true end
@@ -152,6 +163,9 @@ end
 -- can't be made.
 local function kept_by(optimizer, shapes)
   local net, grads, loss = net_module.new "kind", {}, nil
+
+  -- A net of made-up parameters, with gradients that are parameters: what apply declares is what
+  -- the optimizer keeps.
   for i, shape in ipairs(shapes) do
     local w = net:param("w" .. i, shape, { op = "Constant", value = 0 })
     grads[w] = net:param("g" .. i, shape, { op = "Constant", value = 0 })
@@ -197,6 +211,7 @@ end
 --- Before a first step nothing has made what a step keeps: it is made, so that the file holds all
 -- that a trainer which has stepped looks for. Raises where it can't be made and would be missing.
 local function complete(self)
+  -- Three ways to know: a batch or its look, the model's input, or that nothing is kept at all.
   local is_known = self.batch or self.fields or self.model.input_shape
   if is_known and pcall(prepare, self) then return end
   local keeps_nothing = not self.accumulate and kept_by(self.optimizer, { { 2, 2 }, { 2 } }) == ""
@@ -212,6 +227,8 @@ end
 function Trainer:save(path)
   find_workspace(self)
   settle(self)
+
+  -- A step makes what it keeps: before one the file would lack it.
   if self.position.batches == 0 then complete(self) end
   local meta = { ["trainer.lr"] = ("%a"):format(self.optimizer.lr) }
   for _, name in ipairs(position_numbers) do
@@ -230,6 +247,8 @@ local function load(self, path)
   local is_known = self.batch or self.fields
   if is_known then prepare(self) end -- so that names and shapes are compared with the model's
   if not is_known and self.model.input_shape then is_known = pcall(prepare, self) end
+
+  -- Everything is compared before the workspace reads a byte.
   check_file(self, path, is_known)
   if not is_known then check_kind(self, path) end
   local ok, meta, message, code = pcall(self.ws.load, self.ws, path)
@@ -238,6 +257,8 @@ local function load(self, path)
     error(meta, 0)
   end
   if meta == nil then return nil, message, code end
+
+  -- Numbers that an older file lacks have their value at a start.
   local position = start_position()
   for _, name in ipairs(position_numbers) do
     position[name] = read_number(meta["trainer." .. name] or "") or position[name]

@@ -25,6 +25,7 @@ for _, name in ipairs(taken) do is_taken[name] = true end
 
 --- Names of metrics stand beside other fields in what the trainer gives.
 local function check_metrics(metrics)
+  -- Names alone, or functions under names: both end up as fields beside others.
   if metrics == nil or type(metrics) == "string" then metrics = { metrics } end
   for key, value in pairs(metrics) do
     local name = type(key) == "string" and key or value
@@ -71,6 +72,8 @@ local function read_accumulate(given)
   if not (a.batches or a.examples) then
     fail("neap.trainer: accumulate expects a number of batches, or { batches =, examples = }")
   end
+
+  -- One batch, or one example, to an update is no accumulation.
   return (a.batches ~= 1 and a.examples ~= 1) and { batches = a.batches, examples = a.examples }
     or nil
 end
@@ -79,6 +82,7 @@ end
 -- gradients of several runs are added, something must. Metrics are means, which a loss that sums
 -- has no weights for in micro-batches.
 local function check_reduction(o, goal, accumulate)
+  -- The trainer's word and the loss's must not contradict each other.
   local own = goal:reduces()
   if o.reduces ~= nil then micro.reduction(own, o.reduces) end
   local is_told = own == "mean" or own == "sum"
@@ -87,6 +91,8 @@ local function check_reduction(o, goal, accumulate)
       says"):format(
         o.reduces, goal:class(), own))
   end
+
+  -- Without adding up, nobody needs to know: what the net shows will do.
   if o.micro == nil and accumulate == nil then return o.reduces or is_told and own or nil end
   local reduces = micro.reduction(own, o.reduces, o.micro == nil and "accumulate" or "micro")
   local metrics = o.metrics or {}
@@ -138,6 +144,7 @@ end
 -- numbers of dimensions: other sizes are other plans of one net, other fields would be another net.
 -- @param look {name = {sizes of an example, dtype =}}
 local function check_fields(look, known)
+  -- What is missing first, then what is new, then sizes: the order in which a user would mend them.
   for _, name in ipairs(options.keys(known)) do
     if look[name] == nil then
       fail(("a batch has no %s, the trainer's so far had one"):format(name))
@@ -212,6 +219,9 @@ local function check_valid(self, set, valid)
     fail(("fit: valid's %s is %s an example, that of the data trained on is %s%s"):format(
       name, look(other[name]), look(spec[name]), why and ": " .. why or ""))
   end
+
+  -- All names of both. What can't be mended by another plan is refused here; other sizes are the
+  -- model's to judge.
   for _, name in ipairs(options.keys(copy(spec, other))) do
     local a, b = spec[name], other[name]
     if name ~= "n" and name ~= "batch" and look(a) ~= look(b) then

@@ -24,15 +24,20 @@ local learn_set, learn, program_for, feed = programs.learn_set, programs.learn,
 
 local function evaluate(self, set)
   learn_set(self, set)
+
+  -- The range is planned for the largest evaluation, so that a last, smaller batch runs in it.
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
   local sums, n, counted = {}, 0, 0
   for given in set:epoch(1) do
+    -- As in a step, but for the update: each batch may have other sizes.
     local batch = batches.read(self.model, given)
     learn(self, batch.fields)
     rawset(self.model, "_seen", batches.inputs(self.model, self.fields))
     local entry = program_for(self, batch.rows, "eval")
     feed(self, batch)
     entry.program:run()
+
+    -- Weights of a mean are what the loss counts.
     local count = micro.count_of(self.goal, batch)
     add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count)
     n, counted = n + batch.rows, counted + count
@@ -67,6 +72,7 @@ end
 
 --- What predict is given, as arguments of forward: tensors in order, or one batch.
 local function predict_arguments(self, x, ...)
+  -- Tensors in the order of forward's arguments; or one batch by the names of its fields.
   local names, has_more = batches.arguments(self.model)
   local given, most = 1 + select("#", ...), math.max(#names, 1)
   if given > most and not has_more then
@@ -96,6 +102,7 @@ end
 -- memory options; copies. A model of several inputs takes t:predict(a, b), or a batch of them as in
 -- t:step, whose y nothing reads.
 function Trainer:predict(...)
+  -- The mode is the model's own, and put back: predict may be called in the middle of a fit.
   local mode = rawget(self.model, "_mode")
   local guard <close> = setmetatable({}, {
     __close = function() rawset(self.model, "_mode", mode) end,
@@ -110,6 +117,7 @@ local function loss_line(records)
   local losses, low, high = {}, math.huge, -math.huge
   for i, record in ipairs(records) do
     losses[i] = record.loss
+    -- A loss that is infinite would press all others together.
     if math.abs(record.loss) < math.huge then
       low, high = math.min(low, record.loss), math.max(high, record.loss)
     end

@@ -37,6 +37,7 @@ end
 
 --- The rate at which smoothed losses fall fastest per factor of the rate; nil where they never do.
 local function steepest(rows)
+  -- Differences of two steps' distance: a single noisy loss counts less.
   local best, lr = 0, nil
   for i = 2, #rows - 1 do
     local slope = rows[i + 1].loss - rows[i - 1].loss
@@ -47,6 +48,7 @@ end
 
 --- The loss of one step at a rate; nil where it is not finite.
 local function loss_at(self, batch, lr)
+  -- The schedule is the way a rate gets into a step.
   self.schedule = function() return lr end
   local ok, result = pcall(step_on, self, batch, true)
   local is_numeric = not ok and type(result) == "table" and rawget(result, "code") == "numeric"
@@ -58,12 +60,15 @@ end
 local function search(self, set, o)
   local rows, mean, best, next_batch = {}, 0, math.huge, batches_of(set)
   for i = 1, o.steps do
+    -- Rates grow by the same factor. The mean of losses starts at 0, and is corrected for that, as
+    -- Adam's moments are.
     local lr = o.from * (o.to / o.from) ^ ((i - 1) / (o.steps - 1))
     local loss = loss_at(self, next_batch(), lr)
     if not loss then break end
     mean = o.smooth * mean + (1 - o.smooth) * loss
     local smoothed = mean / (1 - o.smooth ^ i)
     rows[i], best = { lr = lr, loss = smoothed }, math.min(best, smoothed)
+    -- Early losses are too noisy to end the search.
     if smoothed > 4 * math.abs(best) and i > 5 then break end
   end
   return rows
@@ -86,11 +91,15 @@ function Trainer:find_lr(set, given)
   settle(self)
   programs.learn_set(self, set)
   self.batch = self.batch or math.min(set:spec().batch, set:spec().n)
+
+  -- The trainer's own checkpoint is the way back: all that a step changes is in it.
   local path = os.tmpname()
   os.remove(path)
   path = path .. ".safetensors"
   must(self:save(path))
   local schedule, records, position = self.schedule, self.records, self.position
+
+  -- is_trying: these steps are no part of the training's run in the database.
   self.records, self.is_trying = {}, true
   local rows
   local _ <close> = setmetatable({}, { __close = function()

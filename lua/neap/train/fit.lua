@@ -76,6 +76,7 @@ end
 
 --- Raises where an epoch that is under way would go on with batches of another order; a new epoch
 -- may have any.
+-- From the file, when there is one: it is what will be loaded. Else from where this trainer stands.
 local function check_order(self, o, order)
   local was, in_epoch = self.position.order, self.position.in_epoch
   if o.path and exists(o.path) then
@@ -96,6 +97,7 @@ end
 
 --- Where to start and where to stop.
 local function begin(self, o, order)
+  -- Before the file is loaded: a refusal changes nothing.
   if o.resume then check_order(self, o, order) end
   if o.resume and o.path and exists(o.path) then must(self:load(o.path)) end
   if o.resume and o.path and not exists(o.path) and self.position.batches == 0 then
@@ -116,6 +118,9 @@ local function begin(self, o, order)
     })
   end
   self.position = copy(self.position, { order = order })
+
+  -- Epochs and steps count from where the fit began, so that a resumed one ends where it would
+  -- have.
   local p = self.position
   local epochs = o.epochs or (o.steps and math.huge or 1)
   return p.first_epoch + epochs, o.steps and p.first_step + o.steps or math.huge
@@ -130,6 +135,7 @@ end
 --- A record of the epoch under way as it stands now, valid data looked at.
 -- @return record, {name = value} for the screen
 local function record_of(self, o, epoch, seconds)
+  -- Means of the epoch so far, and what the valid data says of the parameters as they are.
   local record = copy(mean_of(self), {
     epoch = epoch,
     step = self.position.step,
@@ -163,6 +169,8 @@ end
 local function end_epoch(self, o, epoch, seconds, bar)
   local record, shown = record_of(self, o, epoch, seconds)
   bar:finish(shown)
+
+  -- A resumed epoch has a record already: it is replaced, and its seconds are added.
   local last = self.records[#self.records]
   -- it was stopped in this epoch
   local goes_on = last ~= nil and last.epoch == epoch and not last.within
@@ -212,9 +220,12 @@ local function restore_best(self)
 end
 
 --- The next epoch begins; patience is counted. @return whether patience is at its end
+-- Valid data judges where there is any, else the training loss.
 local function turn_epoch(self, o, epoch, record)
   local judged = record.valid and record.valid.loss or record.loss
   local better = judged and judged < self.position.best
+
+  -- One assignment: an interruption finds either the old position or the new one.
   self.position = copy(self.position, {
     epoch = epoch,
     in_epoch = 0,
@@ -233,10 +244,15 @@ end
 
 --- The rest of the epoch under way. @return whether on_step has ended the fit
 local function run_epoch(self, set, o, last_step, bar, start)
+  -- From the batch behind the last one that was trained on; `last` tells that an update is due
+  -- whatever is held.
   for batch in set:epoch(self.position.epoch + 1, self.position.in_epoch + 1) do
     local result = step_on(self, batch, self.position.in_epoch + 1 >= #set)
     bar:update(self.position.in_epoch, mean_of(self))
     local stop = o.on_step and o.on_step(result, self.handle) == false
+
+    -- While batches are held the step count stands still: without `updated` the same look, and the
+    -- same file, would come with each of them.
     local is_look = o.valid_every and result.updated and result.step % o.valid_every == 0
     if is_look then look_within(self, o, start) end
     if o.every and self.position.step % o.every == 0 and result.updated then
@@ -251,6 +267,7 @@ end
 
 --- How many batches of an epoch are expected, for the bar on the screen.
 local function goal_of(self, total, last_step)
+  -- Batches, not updates, are what the bar counts.
   local p, a = self.position, self.accumulate
   local n = last_step - p.step
   if a then n = a.batches and n * a.batches - p.held_batches or total end
@@ -269,9 +286,13 @@ local function fit(self, set, o)
       first = self.position.in_epoch,
     }
     local stop = run_epoch(self, set, o, last_step, bar, start)
+
+    -- Skipped steps count nothing: an epoch of them alone has no mean, and would go on forever.
     if self.position.rows == 0 then
       error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" })
     end
+
+    -- The record, then patience, then the file: so that a resumed run finds all three.
     local record = end_epoch(self, o, epoch, core.clock() - start, bar)
     if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
     if o.path then must(self:save(o.path)) end
@@ -287,11 +308,15 @@ end
 -- the others room: what a refusal of the first names will do for all.
 local function make_all(self, rows, patience)
   local is_planned = programs.has_range(self.memory)
+
+  -- A step may be of one row: with "fit" the micro-batch is not known before.
   if self.memory.total ~= nil and is_planned then
     local step_rows = self.micro == "fit" and 1 or self.micro or self.batch
     step_rows = math.min(step_rows, self.batch)
     local reserve = rows and programs.reserve_of(self, rows, step_rows) or { 0, 0 }
     local best = patience and programs.weights_of(self, best_prefix) or 0
+
+    -- The step is made as if the rest were held already. Then the rest is made in the room it left.
     self.reserve = { reserve[1] + best, reserve[2] }
     programs.program_of(self, self.batch)
     self.reserve = reserve -- the best parameters are held from here on
@@ -304,6 +329,8 @@ end
 -- no epoch is trained before that.
 local function prepare(self, o)
   local keeps = o.patience ~= nil and self.memory.total ~= nil
+
+  -- Without limits nothing can be refused, and programs are made when they are needed.
   if self.fields == nil or not (o.valid or keeps) then return end
   if self.micro == "fit" then fit_batch.limit(self) end
   if self.memory.total == nil and self.memory.budget == nil then return end
@@ -315,6 +342,8 @@ end
 --- A model may not take the valid data's sizes: that is known before an epoch has gone.
 local function check_sizes(self, valid, refuse)
   local fields = self.fields
+
+  -- The net alone, without a plan: shapes are what is in question.
   learn_set(self, valid)
   local spec = valid:spec()
   local ok, err = pcall(programs.net_of, self, "eval", math.min(spec.batch, spec.n))
@@ -367,12 +396,17 @@ function Trainer:fit(set, given)
   local ok, result = pcall(begin_fit, self, set, o, refuse)
   if self.run_row then self.run_row:stop(not ok and result or nil) end
   if ok then return result end
+
+  -- The run has ended by an error: what happened is counted, what only was learnt from data is
+  -- forgotten.
   settle(self)
   -- what the data looks like is forgotten: each step did so itself
   if self.position.batches == was.position.batches and not o.resume then
     for _, key in ipairs(learnt) do self[key] = was[key] end
     self.most = most
   end
+
+  -- Ctrl-C leaves a file to resume from; after any other error the last one stands.
   if o.path and type(result) ~= "string" and result.code == "interrupted" then
     must(self:save(o.path))
   end

@@ -37,6 +37,7 @@ local function method(name, f)
 end
 
 Handle.__index = function(handle, key)
+  -- Methods first, then the fields of the trainer behind.
   local own = type(key) == "string" and key:sub(1, 1) ~= "_" and Handle[key] or nil
   if own ~= nil then return own end
   return trainer_of[handle][key]
@@ -64,6 +65,7 @@ end
 function handles.complete(options)
   local names = {}
   for name, f in next, Trainer do
+    -- Names with an underscore are between Neap's own files.
     if type(f) == "function" and name:sub(1, 1) ~= "_" then
       Handle[name] = method(name, f)
       names[#names + 1] = name

@@ -171,6 +171,8 @@ local function new(given)
   checks.optimizer(o, self.accumulate)
   self.reduces = checks.reduction(o, self.goal, self.accumulate)
   if o.seed then o.model:seed(o.seed) end
+
+  -- keep is of the training net alone, the rest of all programs.
   for key, value in pairs(o.memory or {}) do
     if key == "keep" then
       self.keep = type(value) == "string" and { value } or value
@@ -178,10 +180,14 @@ local function new(given)
       self.memory[key] = value
     end
   end
+
+  -- Smaller micro-batches are the cheaper way to save memory.
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   self.memory.dtype = o.dtype or self.memory.dtype
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
+
+  -- max_batch is the trainer's: its programs are made within ranges, which it plans itself.
   self.max_batch, self.memory.max_batch = self.memory.max_batch or o.max_batch, nil
   self.most.train = self.max_batch or 0
   self.handle = handles.new(self)

@@ -27,6 +27,7 @@ function micro.count(ws) return ws:has(counter) and ws:view(counter):item() or 0
 -- @param goal objective, whose net has been made
 -- @return nil where each row counts as one
 local function counted(goal, fields)
+  -- Only a loss that is the cross entropy alone counts labels; class numbers are integers.
   local counts = goal.counts
   local labels = counts and counts.alone and fields[counts.field]
   if not labels or not counts.ignored or not labels.dtype:find "^[iu]" then return nil end
@@ -43,6 +44,8 @@ local function check_shares(goal, fields)
         over parts of a batch do not add up to "
       .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
   end
+
+  -- Other terms count rows: a mean over fewer labels than rows does not go with them.
   local is_counted = counts.alone or not counts.ignored or not labels.dtype:find "^[iu]"
   if is_counted or labels:_count_not(counts.ignored) == labels:n_element() then return end
   core.fail(("neap.trainer: the loss adds a mean over labels other than %d to other terms, and \z
@@ -79,6 +82,9 @@ function micro.parts(goal, reduces, batch, size, program_for)
   local rows, parts = batch.rows, {}
   if reduces == "mean" then check_shares(goal, batch.fields) end
   local all = reduces == "mean" and counted(goal, batch.fields)
+
+  -- A part's weight is its share of what the mean counts: rows, or labels that are not ignored. A
+  -- part without such labels weighs nothing.
   for from = 1, rows, size do
     local n = math.min(size, rows - from + 1)
     local weight = reduces == "sum" and 1 or n / rows

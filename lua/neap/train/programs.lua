@@ -80,6 +80,8 @@ end
 -- its message.
 local function with_sizes(self, err)
   local before, words = self.fields_before, nil
+
+  -- The field whose sizes have changed since the net before is what the error is about.
   for _, name in ipairs(options.keys(before or {})) do
     local got, was = table.concat(self.fields[name] or {}, ","), table.concat(before[name], ",")
     if got ~= was then
@@ -101,6 +103,8 @@ local function learn(self, fields)
   local look = look_of(fields)
   local is_new = self.model_version ~= rawget(self.model, "_version")
   if self.fields == nil or is_new then
+    -- Which fields there are is settled by the first look: what neither forward nor a loss takes is
+    -- an error now, and later looks must have the same fields.
     local _, _, others = batches.places(self.model, look)
     local taken = self.goal:fields(self.metrics)
     for _, name in ipairs(others) do
@@ -110,6 +114,8 @@ local function learn(self, fields)
     checks.fields(look, self.fields)
   end
   self.fields_before = not is_new and self.fields or nil
+
+  -- Ranges are planned for the largest of each size, so that smaller batches run in the same bytes.
   self.largest = largest(not is_new and self.largest or nil, look)
   self.fields = look
 end
@@ -174,6 +180,9 @@ local function net_of(self, mode, n, without, fields)
     without = without,
   }
   learn_reduction(self, record.reduces, record.reduces_by)
+
+  -- One net holds a whole training step; split in two, the gradients of several micro-batches can
+  -- be added before the update.
   if mode ~= "micro" then return net, blobs end
   local part, update = net:split_micro()
   return part, blobs, update
@@ -199,6 +208,9 @@ local function memory_of(self, mode, update)
   local reserve = mode ~= "eval" and self.reserve or nil
   if self.memory.total == nil or not (update or reserve) then return self.memory end
   local out = copy(self.memory)
+
+  -- `beside` and `reserve` are {bytes that stay, arena}: what stays is added up, and of arenas,
+  -- which are one, the largest counts.
   local beside = update
     and core.micro_beside(update, update_memory(self),
       self.accumulate and micro.hold_nets(update) or nil)
@@ -233,6 +245,8 @@ end
 local function weights_of(self, prefix)
   local net, bytes = net_of(self, "eval", self.batch), 0
   local ws, is_own = self.ws, {}
+
+  -- The evaluation net has all of the model's blobs and no gradients.
   for _, name in ipairs(self.model:_blob_names()) do is_own[name] = true end
   for _, row in ipairs(net:_blobs()) do
     if is_own[row.name] and not ws:has(prefix .. row.name) then
@@ -246,6 +260,9 @@ end
 -- @return {bytes, arena}, as the option _beside has them; nil: it can't be told
 local function reserve_of(self, n, rows)
   local net = net_of(self, "eval", n)
+
+  -- A total of one byte is refused, and the refusal has the figures: what is fixed, and the least in
+  -- all.
   local memory = copy(self.memory, { total = 1, store = false })
   memory.budget = nil
   -- as a range of batches, which its program is within: refused, with its least
@@ -254,6 +271,9 @@ local function reserve_of(self, n, rows)
   if not fixed or not err.least_bytes then return nil end
   local arena, bytes = err.least_bytes, 0
   for _, b in pairs(fixed) do arena = arena - b end
+
+  -- Inputs and outputs are shared with the step, which has its own already: only what is larger
+  -- comes to it.
   local step = io_bytes((net_of(self, is_split(self) and "micro" or "train", rows)))
   for name, b in pairs(io_bytes(net)) do bytes = bytes + math.max(b - (step[name] or 0), 0) end
   return { bytes, arena }
@@ -279,6 +299,8 @@ local function largest_parts(self, mode, n)
   if self.fields == nil or text_of(self.largest) == text_of(self.fields) then
     return parts_of(self, mode, n)
   end
+
+  -- Each size at its largest may be more than the model can take at once.
   local ok, parts = pcall(parts_of, self, mode, n, self.largest)
   return ok and parts or parts_of(self, mode, n)
 end
@@ -319,6 +341,7 @@ local function plan_of(self, mode, n)
     local parts = parts_of(self, mode, n)
     return parts.net:plan(parts.memory), parts.update
   end
+  -- The trainer's own range where it has room; else one for this plan alone.
   local range = own and has_room(self, own, n) and own or new_range(self, mode, n)
   local _ <close> = setmetatable({}, { __close = function()
     if range ~= own then range.plans:close() end
@@ -348,8 +371,12 @@ local function make_program(self, n, mode)
   local range = has_range(self.memory) and range_for(self, mode, n)
   -- the largest batch's net is there already, and so is its plan
   local parts = range and is_exact(self, range, n) and range or parts_of(self, mode, n)
+
+  -- A look at data is no training: until one has begun it is a run of its own.
   local is_look = mode == "eval" and self.run_row == nil
   local net, memory = parts.net, is_look and parts.memory or with_run(self, parts.memory)
+
+  -- The program is compiled within the range: with its addresses, in bytes that are there already.
   find_workspace(self) -- layers that only this net has met bring their numbers along
   self.ws:init(net)
   local program = range and self.ws:compile_within(net, range.plans, memory)
@@ -360,6 +387,7 @@ end
 --- What refuses a program of n rows beside all that the workspace holds now; nil: nothing does. It
 -- is made, and leaves nothing behind.
 local function refusal_of(self, n, mode)
+  -- The error `made` is ours: raising it makes `attempt` undo all that making the program has done.
   local made = {}
   local _, err = pcall(attempt, self, nil, find_workspace(self), function()
     make_program(self, n, mode).program:close()
@@ -400,10 +428,13 @@ end
 -- share one arena, and those of smaller batches all bytes of the largest. A change of the model
 -- (freeze, tie ..) makes them anew.
 local function program_for(self, n, mode)
+  -- The version rises with every change of what the model builds.
   if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
   local key = mode .. " " .. n .. " " .. text_of(self.fields or {})
   local entry = self.programs[key]
   if entry == nil then
+    -- Three functions stand ready for a refusal: one gives the net of any number of rows, one tries
+    -- such a program beside what is held now, and the last makes the one that is wanted.
     local ok, made = pcall(told, self, mode, n, refusal.around_model, function(rows)
       local net, _, update = net_of(self, mode, rows)
       return net, memory_of(self, mode, update)
@@ -428,6 +459,7 @@ end
 local function small_program(self, key, net)
   local entry = self.programs[key]
   if entry == nil then
+    -- Compiled once: neither the update nor holding depends on the rows.
     self.ws:init(net)
     entry = { net = net, program = self.ws:compile(net, with_run(self, update_memory(self))) }
     self.programs[key] = entry
@@ -456,6 +488,8 @@ end
 -- `join` are made too. Accumulators that were given back (ws:drop_gradients) are there again:
 -- between two steps nothing is in them.
 local function update_for(self, net)
+  -- Held are gradients of the parameters that are trained now: others are given up before a program
+  -- sums them.
   if self.accumulate and not (self.programs.hold and self.programs.join) then
     local hold, join = micro.hold_nets(net)
     drop_held(self, hold)
@@ -475,6 +509,8 @@ local function micro_rows(self, rows)
     self.micro_fit = self.micro_fit
       or fit_batch.micro(self, math.max(rows, self.most.train), net_of)
   end
+
+  -- Without "fit" a micro-batch is as large as was asked for, and never larger than the batch.
   local most = self.micro_fit or self.micro or math.max(rows, self.most.train)
   -- the range is planned for whole micro-batches
   self.most.micro = math.min(most, math.max(rows, self.most.train))
@@ -511,6 +547,9 @@ end
 function Trainer:plan(batch)
   local program = self:program(batch)
   local mode = is_split(self) and "micro" or "train"
+
+  -- `all` are options of the trainer with a change: batch and without are the net's, the rest is
+  -- memory.
   local function parts(all)
     local memory = copy(all)
     memory.batch, memory.without = nil, nil
@@ -529,6 +568,8 @@ end
 -- @param total integer of the step
 -- @param arena integer of the step
 local function evaluated_bytes(self, rows, evaluate, total, arena)
+  -- Arenas are one, so the larger counts; constants of the evaluation are its own; inputs and
+  -- outputs are shared by name.
   local plan = plan_of(self, "eval", evaluate)
   local look = io_bytes((net_of(self, "eval", evaluate)))
   local step = io_bytes((net_of(self, is_split(self) and "micro" or "train", rows)))
@@ -543,12 +584,17 @@ local function forecast(self, rows, example, evaluate)
   checks.most(self, "trainer:forecast", rows)
   if not self.fields and example then learn_spec(self, example) end
   local bytes, arena = {}, 0
+
+  -- Regions add up over the programs, the arena is one for all.
   local function add(plan, names)
     arena = math.max(arena, plan.arena_bytes)
     for _, name in ipairs(names) do bytes[name] = (bytes[name] or 0) + plan.regions[name] end
   end
   local held = { "parameters", "gradients", "state", "io", "constants", "frames" }
   local size = is_split(self) and micro_rows(self, rows)
+
+  -- First forward and backward; with micro-batches the update behind it, and with accumulate what
+  -- holds gradients.
   local plan, update = plan_of(self, size and "micro" or "train", size or rows)
   add(plan, held)
   if size then -- parameters and accumulators are the same blobs
@@ -603,6 +649,8 @@ local function last_net(self)
   local bad = self.bad_batch
   local ws, rows = find_workspace(self), bad and bad.rows or self.batch
   if not rows then return nil end
+
+  -- The check itself says where a NaN is: the guard would end the run before.
   local unguarded = setmetatable(copy(self, { nan = "off" }), Trainer) -- the check ends a run
   local net = net_of(unguarded, "train", rows, nil, bad and look_of(bad.fields) or nil)
   return net, ws, bad and bad.fields or {}

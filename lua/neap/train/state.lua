@@ -120,6 +120,9 @@ local function settle(self)
     pending.no_batch and 0 or 1
   add_values(self, sums, values, pending.rows, pending.counted)
   read_norm(self, pending, values, sums)
+
+  -- The new position is complete before it takes the place of the old one: interrupted in between,
+  -- `settle` runs again and counts the same step once.
   local next_position = copy(p, {
     step = p.step + (pending.updates and 1 or 0),
     batches = p.batches + n,
@@ -172,6 +175,9 @@ local learnt = {
 local function limit_total(self, ws)
   local total = self.memory.total
   if ws == nil or total == nil then return nil end
+
+  -- The workspace has one limit: the lower of its own and the trainer's, and its own again at the
+  -- end.
   local own = ws:_limit_total(total)
   local limit = ws:_limit_total(own)
   ws:_limit_total(own and math.min(own, limit) or limit)
@@ -188,10 +194,16 @@ local function attempt(self, known, ws, f, ...)
   check_open(self)
   settle(self)
   local _ <close> = limit_total(self, ws)
+
+  -- What was done before can't teach the trainer anything, so there is nothing to undo: a step in
+  -- the steady state takes no notes.
   if known and self.known[known] then return f(self, ...) end
   local was, programs, ranges, most, done = {}, copy(self.programs), copy(self.ranges),
     copy(self.most), false
   for _, key in ipairs(learnt) do was[key] = self[key] end
+
+  -- Programs and ranges made since are closed; those of before that were closed on the way are not
+  -- taken back.
   local function undo()
     for key, entry in pairs(self.programs) do
       if programs[key] ~= entry then entry.program:close() end
@@ -207,6 +219,8 @@ local function attempt(self, known, ws, f, ...)
     self.programs, self.ranges, self.most = programs, ranges, most
     for _, key in ipairs(learnt) do self[key] = was[key] end
   end
+
+  -- Blobs that a batch feeds are put back as well: inputs by name, and the rate.
   local fed = { "lr" }
   for name in pairs(self.fields or { x = true, y = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
@@ -221,6 +235,8 @@ local function attempt(self, known, ws, f, ...)
     finish(keep)
     if not keep then undo() end
   end })
+
+  -- Results go through a function, since a call's results can't be kept otherwise without a table.
   return (function(...)
     done = true
     if known then self.known[known] = true end

@@ -44,9 +44,12 @@ local function check_rate(self, lr)
 end
 
 local function feed_rate(self)
+  -- The schedule sees the step that comes, from 1.
   local lr = self.optimizer.lr
   if self.schedule then lr = self.schedule(self.position.step + 1, lr, self.records) end
   check_rate(self, lr)
+
+  -- The rate is a blob that the update reads: another one needs no new program.
   self.rate:set(lr)
   self.last_lr = lr
   self.ws:feed("lr", self.rate)
@@ -78,13 +81,20 @@ end
 -- @param last bool whether the epoch ends with this batch
 -- @return table as of micro.run, whether it updates
 local function after_batch(self, update, count, rows, last)
+  -- An update is due at the end of an epoch, when nothing is accumulated, or when either number is
+  -- reached.
   local p, a = self.position, self.accumulate
   local has_held = p.held_batches > 0
   local updates = last
     or a == nil
     or p.held_batches + 1 >= (a.batches or math.huge)
     or p.held_rows + rows >= (a.examples or math.huge)
+
+  -- Nothing is held and the update comes: the batch's gradients go in as they are.
   if updates and not has_held then return { last = update.program }, true end
+
+  -- Else what is held and what comes are weighed by what their means count: (kept, added) add up to
+  -- 1 for a mean.
   local kept, added = micro.shares(self.reduces, has_held and p.held_count or nil, count)
   return {
       last = updates and update.program or self.programs.hold.program,
@@ -106,6 +116,7 @@ end
 
 --- Ends such a batch: with the update by what is held, or with a count alone.
 local function pass(self, update, after, updates, rows)
+  -- Counted as a step in `settle`, whether or not there is something to run.
   self.position.pending = {
     count = micro.count(self.ws),
     before = self.ws:step(),
@@ -125,6 +136,8 @@ end
 local function run_whole(self, batch, rows)
   local entry = program_for(self, rows, "train")
   feed(self, batch)
+
+  -- Noted before the run, so that an interruption in it can be told from one before.
   self.position.pending = {
     before = self.ws:step(),
     updates = true,
@@ -141,11 +154,14 @@ local function run_micro(self, batch, rows, last)
   local size = micro_rows(self, rows)
   local first = program_for(self, size, "micro")
   local update = update_for(self, first.update)
+
+  -- Programs of a last, smaller part come from the same table.
   local parts = micro.parts(self.goal, self.reduces, batch, size, function(n)
     return program_for(self, n, "micro").program
   end)
   local count = micro.count_of(self.goal, batch)
   local after, updates = after_batch(self, update, count, rows, last)
+  -- A batch whose labels all are ignored has no gradient, and must not weigh on the others.
   if is_passed(self, count, updates) then return pass(self, update, after, updates, rows) end
   self.position.pending = {
     count = micro.count(self.ws),
@@ -178,6 +194,8 @@ local function step(self, batch, last)
   learn(self, batch.fields)
   rawset(self.model, "_seen", batches.inputs(self.model, self.fields))
   local rows = batch.rows
+
+  -- The first batch decides the size that plans are made for without data.
   self.batch = self.batch or rows
   local lr = feed_rate(self)
   local start = core.clock()
@@ -188,10 +206,14 @@ local function step(self, batch, last)
     updated = ok and self.position.pending.updates,
   }
   if not ok then
+    -- The program has stopped before anything was written: only a loss that is not finite is the
+    -- step's own affair.
     if not is_not_finite(err) then error(err, 0) end
     keep_batch(self, batch)
     settle(self)
     if self.nan == "stop" then error(not_finite(self, err), 0) end
+
+    -- `skip`: the batch is passed by, and counts in the epoch alone.
     skip(self)
     result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
   else
@@ -209,6 +231,8 @@ end
 local function step_on(self, batch, last)
   local read = batches.read(self.model, batch)
   check_most(self, "trainer:step", read.rows)
+
+  -- What the trainer has done before without an error, it has learnt: attempt then takes no notes.
   local known = { "step", read.rows }
   for i, name in ipairs(options.keys(read.fields)) do
     known[2 + i] = table.concat(read.fields[name].shape, ",")
@@ -231,6 +255,8 @@ local function update_held(self)
   local first = program_for(self, micro_rows(self, self.batch or 1), "micro")
   local update = update_for(self, first.update)
   local lr = feed_rate(self)
+
+  -- As if an empty batch came: nothing is added, and no rows are counted.
   self.position.pending = {
     count = micro.count(self.ws),
     updates = true,
@@ -258,6 +284,8 @@ end
 function Trainer:update()
   settle(self)
   local p = self.position
+
+  -- Held batches of ignored labels alone have gradients of zero: no update.
   if self.reduces == "mean" and p.held_count == 0 then -- what is held counts nothing
     self.position = copy(p, { held_batches = 0, held_rows = 0 })
     return nil

@@ -116,8 +116,8 @@ local function program_for(self, net, feeds, given, key, within)
   if program and not program:_lacks_blob() then return program end
   forget_program(self, net, key)
 
-  -- All go at once: with eight shapes in use, the least used one would be a guess that costs a look
-  -- at each run.
+  -- All go at once: to let the oldest go, each run would have to note its use. A script with more
+  -- shapes than that has max_batch, or a dynamic executor.
   if entry.n >= most_programs then
     for _, old in pairs(entry.by_key) do old:close() end
     entry.by_key, entry.n = {}, 0
