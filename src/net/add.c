@@ -261,6 +261,30 @@ static neap_status check_constant(const draft *d, int j, const char *name, neap_
   return located(d, NEAP_GRAPH, name, error);
 }
 
+/* What an output's name stood for until now must let it be written here; and no output before it
+ * has the same name. */
+static neap_status check_output(const draft *d, int j, neap_error *error) {
+  const neap_op *op = d->op.op;
+  const char *name = d->op.out[j], *label = neap_op_output(op, j)->name;
+  if ((op->effects & NEAP_EFFECT_RELEASE) == 0) NEAP_TRY(check_constant(d, j, name, error));
+  /* What the name stood for stays of its kind: a scope or a tensor. */
+  int old = neap_map_get(&d->net->cell_of, name, -1);
+  bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, d->op.n_out);
+  if (old >= 0 && d->net->cell[old].is_scope != makes_scope) {
+    neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who, label, name,
+              makes_scope ? "tensor" : "scope");
+    return located(d, NEAP_GRAPH, name, error);
+  }
+  /* Later readers could not say which of the two they mean. */
+  for (int k = 0; k < j; k++)
+    if (d->op.out[k] == name) {
+      neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1,
+                j + 1, name);
+      return located(d, NEAP_GRAPH, name, error);
+    }
+  return NEAP_OK;
+}
+
 /* Names all outputs; GRAPH error when two of them are one name: SSA could not tell which is
  * meant. */
 static neap_status take_outputs(draft *d, neap_error *error) {
@@ -276,24 +300,7 @@ static neap_status take_outputs(draft *d, neap_error *error) {
   if (d->op.out == NULL) return out_of_memory(error);
   for (int j = 0; j < n; j++) {
     NEAP_TRY(name_output(d, j, call->out != NULL ? call->out[j] : NULL, error));
-    const char *name = d->op.out[j];
-    if (name == NULL) continue;
-    if ((op->effects & NEAP_EFFECT_RELEASE) == 0) NEAP_TRY(check_constant(d, j, name, error));
-    /* What the name stood for stays of its kind: a scope or a tensor. */
-    int old = neap_map_get(&d->net->cell_of, name, -1);
-    bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, n);
-    if (old >= 0 && d->net->cell[old].is_scope != makes_scope) {
-      neap_fail(error, NEAP_GRAPH, "%soutput %s can't be \"%s\", which is a %s", d->who,
-                neap_op_output(op, j)->name, name, makes_scope ? "tensor" : "scope");
-      return located(d, NEAP_GRAPH, name, error);
-    }
-    /* Later readers could not say which of the two they mean. */
-    for (int k = 0; k < j; k++)
-      if (d->op.out[k] == name) {
-        neap_fail(error, NEAP_GRAPH, "%soutputs %d and %d are both named \"%s\"", d->who, k + 1,
-                  j + 1, name);
-        return located(d, NEAP_GRAPH, name, error);
-      }
+    if (d->op.out[j] != NULL) NEAP_TRY(check_output(d, j, error));
   }
   return NEAP_OK;
 }

@@ -12,6 +12,7 @@
  */
 #include "net/net_int.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -163,7 +164,15 @@ bool neap_net_has_local(const neap_net *net, const char *name) {
 
 /* ---- the rules of Do ------------------------------------------------------------------------- */
 
-static neap_status fail(const char *who, const char *blob, neap_error *error, const char *text) {
+/* GRAPH error, `who` in front, that names the blob at fault. */
+NEAP_PRINTF(4, 5)
+static neap_status fail(const char *who, const char *blob, neap_error *error, const char *format,
+                        ...) {
+  char text[400];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
   if (error != NULL && error->code == NEAP_OK)
     snprintf(error->blob, sizeof error->blob, "%s", blob);
   return neap_fail(error, NEAP_GRAPH, "%s%s", who, text);
@@ -172,25 +181,19 @@ static neap_status fail(const char *who, const char *blob, neap_error *error, co
 /* What concerns the Do's own lists: no input twice, one scope in and out, as many indices as names,
  * and no contradictory flags. */
 static neap_status check_lists(const neap_net_op *op, const char *who, neap_error *error) {
-  char text[400];
   for (int i = 0; i < op->n_in; i++)
     for (int k = 0; k < i; k++)
-      if (op->in[i] == op->in[k]) {
-        snprintf(text, sizeof text, "inputs %d and %d are both \"%s\"", k + 1, i + 1, op->in[i]);
-        return fail(who, op->in[i], error, text);
-      }
-  if (op->in[op->n_in - 1] != op->out[op->n_out - 1]) {
-    snprintf(text, sizeof text,
-             "its last input and its last output must be the same scope, got \"%s\" and \"%s\"",
-             op->in[op->n_in - 1], op->out[op->n_out - 1]);
-    return fail(who, op->out[op->n_out - 1], error, text);
-  }
-  if (op->attrs[INNER_BLOBS].n != op->attrs[OUTER_BLOBS_IDX].n) {
-    snprintf(text, sizeof text,
-             "inner_blobs has %d names, outer_blobs_idx %d indices; each name needs one",
-             op->attrs[INNER_BLOBS].n, op->attrs[OUTER_BLOBS_IDX].n);
-    return fail(who, "inner_blobs", error, text);
-  }
+      if (op->in[i] == op->in[k])
+        return fail(who, op->in[i], error, "inputs %d and %d are both \"%s\"", k + 1, i + 1,
+                    op->in[i]);
+  if (op->in[op->n_in - 1] != op->out[op->n_out - 1])
+    return fail(who, op->out[op->n_out - 1], error,
+                "its last input and its last output must be the same scope, got \"%s\" and \"%s\"",
+                op->in[op->n_in - 1], op->out[op->n_out - 1]);
+  if (op->attrs[INNER_BLOBS].n != op->attrs[OUTER_BLOBS_IDX].n)
+    return fail(who, "inner_blobs", error,
+                "inner_blobs has %d names, outer_blobs_idx %d indices; each name needs one",
+                op->attrs[INNER_BLOBS].n, op->attrs[OUTER_BLOBS_IDX].n);
   /* Copies and a reused frame would be two values of one name. */
   if (op->attrs[REUSE_WORKSPACE].i != 0 && op->attrs[COPY_EXTERNAL_BLOBS].i != 0)
     return fail(who, "copy_external_blobs", error,
@@ -199,39 +202,37 @@ static neap_status check_lists(const neap_net_op *op, const char *who, neap_erro
   return NEAP_OK;
 }
 
-/* Every outer blob is bound once, and every inner name stands for one of them. */
-static neap_status check_bindings(const neap_net_op *op, const char *who, neap_error *error) {
-  char text[400];
-  int n = op->attrs[INNER_BLOBS].n;
+/* Binding b leads to an outer blob, and neither side of it stands for two blobs. Asked in their
+ * order, so that those before it have been checked. */
+static neap_status check_binding(const neap_net_op *op, int b, const char *who, neap_error *error) {
   const char *const *inner = op->attrs[INNER_BLOBS].names;
-  for (int b = 0; b < n; b++) {
-    int64_t index = index_of(op, b);
-    if (index < 0 || index >= n_outer(op)) {
-      snprintf(text, sizeof text, "\"%s\" is bound to outer blob %lld, there are %d", inner[b],
-               (long long)op->attrs[OUTER_BLOBS_IDX].ints[b], n_outer(op));
-      return fail(who, inner[b], error, text);
-    }
-    /* Neither side of a binding stands for two blobs. Quadratic in a few names. */
-    for (int k = 0; k < b; k++) {
-      if (inner[k] == inner[b]) {
-        snprintf(text, sizeof text, "inner blob \"%s\" is bound twice", inner[b]);
-        return fail(who, inner[b], error, text);
-      }
-      if (outer_at(op, index_of(op, k)) == outer_at(op, index)) {
-        snprintf(text, sizeof text, "outer blob \"%s\" is bound twice, to \"%s\" and to \"%s\"",
-                 outer_at(op, index), inner[k], inner[b]);
-        return fail(who, outer_at(op, index), error, text);
-      }
-    }
+  int64_t index = index_of(op, b);
+  if (index < 0 || index >= n_outer(op))
+    return fail(who, inner[b], error, "\"%s\" is bound to outer blob %lld, there are %d", inner[b],
+                (long long)op->attrs[OUTER_BLOBS_IDX].ints[b], n_outer(op));
+  const char *outer = outer_at(op, index);
+  for (int k = 0; k < b; k++) {
+    if (inner[k] == inner[b])
+      return fail(who, inner[b], error, "inner blob \"%s\" is bound twice", inner[b]);
+    if (outer_at(op, index_of(op, k)) == outer)
+      return fail(who, outer, error, "outer blob \"%s\" is bound twice, to \"%s\" and to \"%s\"",
+                  outer, inner[k], inner[b]);
   }
+  return NEAP_OK;
+}
+
+/* Every outer blob is bound once, and every inner name stands for one of them. Quadratic in a few
+ * names. */
+static neap_status check_bindings(const neap_net_op *op, const char *who, neap_error *error) {
+  int n = op->attrs[INNER_BLOBS].n;
+  for (int b = 0; b < n; b++) NEAP_TRY(check_binding(op, b, who, error));
   /* An outer blob that nothing is bound to could not be reached. */
   for (int64_t i = 0; i < n_outer(op); i++) {
     int b = 0;
     while (b < n && outer_at(op, index_of(op, b)) != outer_at(op, i)) b++;
-    if (b < n) continue;
-    snprintf(text, sizeof text, "outer blob \"%s\" is not bound to any inner blob",
-             outer_at(op, i));
-    return fail(who, outer_at(op, i), error, text);
+    if (b == n)
+      return fail(who, outer_at(op, i), error, "outer blob \"%s\" is not bound to any inner blob",
+                  outer_at(op, i));
   }
   return NEAP_OK;
 }
@@ -241,31 +242,26 @@ static neap_status check_bindings(const neap_net_op *op, const char *who, neap_e
 static neap_status check_inner(const neap_net *net, const neap_net_op *op,
                                const neap_net_cell *cell, int frame, const char *who,
                                neap_error *error) {
-  char text[400];
   const char *name = cell->blob.name, *scope = op->out[op->n_out - 1];
   bool output,
     declared = cell->blob.type.dtype != NEAP_DTYPE_NONE || cell->blob.role == NEAP_ROLE_INPUT;
   const char *outer = neap_net_do_outer(op, name, &output);
   /* What the body declares is an argument, which comes from outside or from an earlier Do. */
   if (declared && cell->blob.role != NEAP_ROLE_INPUT) {
-    snprintf(text, sizeof text,
-             "the body declares %s \"%s\"; a frame keeps nothing from run to run",
-             neap_role_name(cell->blob.role), name);
     neap_hint(error, "declare it outside and bind it");
-    return fail(who, name, error, text);
+    return fail(who, name, error,
+                "the body declares %s \"%s\"; a frame keeps nothing from run to run",
+                neap_role_name(cell->blob.role), name);
   }
-  if (declared && outer == NULL && !is_local(net, scope, frame, name)) {
-    snprintf(text, sizeof text,
-             "the body reads \"%s\", which is neither bound nor a local of scope \"%s\"", name,
-             scope);
-    return fail(who, name, error, text);
-  }
+  if (declared && outer == NULL && !is_local(net, scope, frame, name))
+    return fail(who, name, error,
+                "the body reads \"%s\", which is neither bound nor a local of scope \"%s\"", name,
+                scope);
   /* What is bound to an input may only be read: nobody outside would see what is written. */
   if (outer != NULL && !output && cell->n_write > 0) {
-    snprintf(text, sizeof text, "the body writes \"%s\", which is bound to \"%s\", an input only",
-             name, outer);
     neap_hint(error, "make \"%s\" an output of the Do as well", outer);
-    return fail(who, outer, error, text);
+    return fail(who, outer, error,
+                "the body writes \"%s\", which is bound to \"%s\", an input only", name, outer);
   }
   return NEAP_OK;
 }
@@ -279,10 +275,8 @@ static neap_status check_outputs(const neap_net_op *op, const char *who, neap_er
          input = is_among(outer, op->n_in - 1, op->in);
     const neap_net_cell *cell = scope_cell(op->attrs[NET].net, inner);
     if (!output || input || (cell != NULL && cell->n_write > 0)) continue;
-    char text[400];
-    snprintf(text, sizeof text, "the body never writes \"%s\", which is bound to output \"%s\"",
-             inner, outer);
-    return fail(who, outer, error, text);
+    return fail(who, outer, error, "the body never writes \"%s\", which is bound to output \"%s\"",
+                inner, outer);
   }
   return NEAP_OK;
 }

@@ -131,7 +131,6 @@ static neap_status find_flow(splitter *s) {
     break;
   }
   return NEAP_OK;
-  return NEAP_OK;
 }
 
 /* Declared inputs with the batch as first dimension. Of a batch of one, those only that a gradient
