@@ -56,6 +56,7 @@ static bool op_name_taken(const neap_net *net, const char *name) {
 static const char *draw_name(draft *d) {
   const char *base = neap_net_snake(d->op.op->name);
   if (base == NULL) return NULL;
+
   /* Numbers go on from the last one that was drawn for this scope and type. */
   if (d->counter == NULL) {
     d->counter = neap_net_join(d->op.scope, base, 0);
@@ -78,26 +79,32 @@ static neap_status name_op(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const char *scope = call->scope != NULL ? call->scope : "";
   if (scope[0] != '\0') NEAP_TRY(neap_net_check_name("scope", scope, error));
+
   /* What comes from outside must be a name before it is interned. */
   d->op.scope = neap_intern(scope);
   d->op.line = neap_intern(call->line != NULL ? call->line : "");
   const char *device = call->device != NULL ? call->device : "";
   if (device[0] != '\0') NEAP_TRY(neap_net_check_name("label", device, error));
   d->op.device = neap_intern(device);
+
+  /* Of an op of a backward pass: the forward op it belongs to, by name. */
   d->op.origin = call->origin;
   if (call->origin.forward != NULL) {
     NEAP_TRY(neap_net_check_name("op", call->origin.forward, error));
     d->op.origin.forward = neap_intern(call->origin.forward);
     if (d->op.origin.forward == NULL) return out_of_memory(error);
   }
+
   /* One question for three texts: each is NULL when memory was refused. */
   if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL)
     return out_of_memory(error);
+
   /* A name that the user gave must be one before a scope goes in front of it. */
   if (call->name != NULL) NEAP_TRY(neap_net_check_name("op", call->name, error));
   d->op.name = call->name != NULL ? neap_net_join(scope, call->name, 0) : draw_name(d);
   if (d->op.name == NULL) return out_of_memory(error);
   snprintf(d->who, sizeof d->who, "%.63s \"%.180s\": ", d->op.op->name, d->op.name);
+
   /* Two ops of one name: the message says where the other one stands. */
   int taken = neap_map_get(&d->net->op_of, d->op.name, -1);
   if (taken < 0) return NEAP_OK;
@@ -124,6 +131,7 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
   int least, most;
   arity(args, n_arg, &least, &most);
   if (n >= least && (n <= most || most < 0)) return NEAP_OK;
+
   /* The record's arguments, as far as they fit. */
   char list[160] = "", want[48];
   size_t used = 0;
@@ -140,6 +148,7 @@ static neap_status check_arity(const draft *d, const char *what, const neap_arg 
     snprintf(want, sizeof want, "%d", least);
   else
     snprintf(want, sizeof want, "%d to %d", least, most);
+
   /* One error in three forms: the message, and what was expected and got for those who read
    * fields. */
   const char *plural = least == 1 && most == 1 ? "" : "s";
@@ -165,11 +174,15 @@ static neap_status check_kind(const draft *d, const neap_arg *arg, int i, int n,
     neap_hint(error, "%s = CreateScope() makes one", name);
     return located(d, NEAP_GRAPH, name, error);
   }
+
+  /* No kernel reads a scope: it is a table of names, and has no bytes. */
   if (!wants_scope && found.cell->is_scope) {
     neap_fail(error, NEAP_GRAPH, "%sinput %s expects a tensor, \"%s\" is a scope", d->who,
               arg->name, name);
     return located(d, NEAP_GRAPH, name, error);
   }
+
+  /* A branch that may not be taken must not push frames that the net around it counts on. */
   if (wants_scope && found.net != d->net) {
     neap_fail(error, NEAP_GRAPH,
               "%sscope \"%s\" belongs to net \"%s\", around the branch or body that uses it",
@@ -230,8 +243,10 @@ static neap_status name_output(draft *d, int j, const char *given, neap_error *e
                      arg->name, j + neap_first_number());
   }
   if (given != NULL) NEAP_TRY(neap_net_check_name("blob", given, error));
+
   /* A name of the user's, or that of the input which the output is written over. */
   const char *name = given != NULL ? neap_intern(given) : enforced_name(d, j);
+
   /* The op's own number serves its first unnamed output, so that conv_1 is the output of conv_1. */
   if (name == NULL && d->counter != NULL && neap_net_look_up(d->net, d->op.name).cell == NULL) {
     name = d->op.name;
@@ -251,6 +266,8 @@ static neap_status check_constant(const draft *d, int j, const char *name, neap_
   const neap_net_op *init = &found.net->init[found.cell->blob.init];
   int constant = neap_op_attr_index(init->op, "constant");
   if (constant < 0 || init->attrs[constant].i == 0) return NEAP_OK;
+
+  /* The message says where the constant is declared: that line and this op's exclude each other. */
   const char *line = found.cell->blob.line;
   neap_fail(error, NEAP_GRAPH, "%sconstant \"%s\"%s%s%s is written by output %s", d->who, name,
             line[0] != '\0' ? " (" : "", line, line[0] != '\0' ? ")" : "",
@@ -267,6 +284,7 @@ static neap_status check_output(const draft *d, int j, neap_error *error) {
   const neap_op *op = d->op.op;
   const char *name = d->op.out[j], *label = neap_op_output(op, j)->name;
   if ((op->effects & NEAP_EFFECT_RELEASE) == 0) NEAP_TRY(check_constant(d, j, name, error));
+
   /* What the name stood for stays of its kind: a scope or a tensor. */
   int old = neap_map_get(&d->net->cell_of, name, -1);
   bool makes_scope = neap_net_is_scope_arg(neap_op_output(op, j), j, d->op.n_out);
@@ -275,6 +293,7 @@ static neap_status check_output(const draft *d, int j, neap_error *error) {
               makes_scope ? "tensor" : "scope");
     return located(d, NEAP_GRAPH, name, error);
   }
+
   /* Later readers could not say which of the two they mean. */
   for (int k = 0; k < j; k++)
     if (d->op.out[k] == name) {
@@ -290,11 +309,14 @@ static neap_status check_output(const draft *d, int j, neap_error *error) {
 static neap_status take_outputs(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const neap_op *op = d->op.op;
+
   /* As many as the user gave names for, or the least that the record asks for. */
   int least, most, n = call->n_out;
   arity(op->outputs, neap_op_n_outputs(op), &least, &most);
   if (call->out == NULL && n == 0) n = least; /* nothing said: all required ones, named here */
   NEAP_TRY(check_arity(d, "output", op->outputs, neap_op_n_outputs(op), n, error));
+
+  /* One after another: a name that is drawn must differ from those that were given before it. */
   d->op.n_out = n;
   d->op.out = neap_arena_alloc(&d->net->arena, (size_t)n * sizeof *d->op.out);
   if (d->op.out == NULL) return out_of_memory(error);
@@ -371,6 +393,7 @@ static neap_status check_release(const draft *d, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH,
                      "%sexpects as many outputs as inputs, each the same blob, got %d and %d",
                      d->who, d->op.n_out, d->op.n_in);
+
   /* Outputs that are named are the inputs; no blob is freed twice; each may be freed. */
   for (int k = 0; k < d->op.n_out; k++)
     if (d->op.out[k] != d->op.in[k]) {
@@ -378,12 +401,15 @@ static neap_status check_release(const draft *d, neap_error *error) {
                 d->who, k + 1, d->op.in[k], d->op.out[k] != NULL ? d->op.out[k] : "_");
       return located(d, NEAP_GRAPH, d->op.in[k], error);
     }
+
+  /* A second end of one life would free what somebody else has by then. */
   for (int i = 1; i < d->op.n_in; i++)
     for (int k = 0; k < i; k++)
       if (d->op.in[k] == d->op.in[i]) {
         neap_fail(error, NEAP_GRAPH, "%sblob \"%s\" would be freed twice", d->who, d->op.in[i]);
         return located(d, NEAP_GRAPH, d->op.in[i], error);
       }
+
   /* What lasts, or was promised, is not the net's to end. */
   for (int i = 0; i < d->op.n_in; i++) {
     const char *name = d->op.in[i];
@@ -466,9 +492,11 @@ static int n_outside_of_subs(const draft *d) {
 static bool reserve(draft *d) {
   neap_net *net = d->net;
   int n_new = 0, n_sub_name = n_outside_of_subs(d);
+
   /* Each input is marked as read, and perhaps freed; each output is written; a number is drawn. */
   if (neap_net_begin_change(net, 2 * d->op.n_in + d->op.n_out + n_sub_name + 1, NULL) != NEAP_OK)
     return false;
+
   /* Lists first: what they have grown is simply not used. Keys come last, since they must be taken
    * out again. */
   if (!neap_list_grow(&net->op, &net->cap_op, net->n_op + 1, sizeof *net->op)) return false;
@@ -476,12 +504,14 @@ static bool reserve(draft *d) {
     return false;
   if (!neap_net_reserve_outside(net, d->op.n_in + n_sub_name)) return false;
   if (!neap_map_set(&net->op_of, d->op.name, net->n_op)) return false;
+
   /* New names get the numbers that their cells will have. */
   for (int j = 0; j < d->op.n_out; j++) {
     if (d->op.out[j] == NULL || neap_map_get(&net->cell_of, d->op.out[j], -1) >= 0) continue;
     if (!neap_map_set(&net->cell_of, d->op.out[j], net->n_cell + n_new)) goto fail_names;
     n_new++;
   }
+
   /* Last, so that what follows undoes everything else; a number that a refused op has drawn is
    * drawn again. */
   if (d->counter != NULL) neap_net_note_counter(net, d->counter);
@@ -501,6 +531,7 @@ static void write_output(draft *d, int j) {
   neap_net *net = d->net;
   const char *name = d->op.out[j];
   if (name == NULL) return;
+
   /* A new name has its number from reserve; an old one changes, so that it is noted first. */
   int at = neap_map_get(&net->cell_of, name, -1);
   neap_net_cell *cell = &net->cell[at];
@@ -510,9 +541,12 @@ static void write_output(draft *d, int j) {
   } else {
     neap_net_note_cell(net, at);
   }
+
   cell->freed_by = -1;
+
   /* A name that a Free had ended may be written again: it is another value from here on. */
   cell->n_write++;
+
   /* Output j of a Gradient is by input j + 1: the first input is the loss. */
   if (is_gradient(d->op.op)) {
     const char *by = d->op.in[j + 1];
@@ -522,6 +556,7 @@ static void write_output(draft *d, int j) {
       cell->blob.role = NEAP_ROLE_GRADIENT;
     cell->blob.gradient_of = by;
   }
+
   /* What an enforced pair writes in place is the declared blob's next version, which is there
    * anyway: no output by default. */
   bool declared = cell->blob.type.dtype != NEAP_DTYPE_NONE;
@@ -558,16 +593,23 @@ static void commit(draft *d) {
   const neap_op *op = d->op.op;
   NEAP_ASSERT(net->n_op < net->cap_op && net->n_cell <= net->cap_cell, "room was taken before");
   neap_net_note(net);
+
   /* Reads before writes, so that x = Relu(x) leaves x unread. */
   mark_reads(d);
+
   /* Map values for new cells count up in output order, as write_output fills them. The outputs of a
    * Free are its inputs' names, and nothing is written. */
   if ((op->effects & NEAP_EFFECT_RELEASE) == 0)
     for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
   neap_net_enter_frame(net, &d->op);
+
+  /* From here on the op is seen, and every reader of the net's version knows that it has
+   * changed. */
   net->op[net->n_op++] = d->op;
+
   /* How many Gradients and backward ops there are, so that nobody has to look for them. */
   net->n_gradient += is_gradient(op);
+
   /* built into this net */
   if (neap_net_do_body(&d->op) != NULL) net->n_gradient += neap_net_do_body(&d->op)->n_gradient;
   net->n_backward += d->op.origin.backward;

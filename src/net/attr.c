@@ -46,6 +46,8 @@ static neap_status fail_unknown(const neap_op *op, const char *name, const char 
   if (error != NULL && error->blob[0] == '\0')
     snprintf(error->blob, sizeof error->blob, "%s", name);
   if (near != NULL || error == NULL) return NEAP_ATTRIBUTE;
+
+  /* No name is near: the user sees what there is, as much of it as a hint holds. */
   char list[200] = "";
   size_t n = 0;
   for (int i = 0; i < neap_op_n_attrs(op) && n + 40 < sizeof list; i++)
@@ -60,7 +62,10 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
                                 neap_error *error) {
   if (attr->least == 0 && attr->most == 0) return NEAP_OK;
   if (x >= attr->least && x <= attr->most) return NEAP_OK;
+
+  /* The message says the range in words. */
   char range[64];
+
   /* Limits that nothing real reaches are there for the other end only. */
   if (attr->most >= 1e9 && x < attr->least)
     snprintf(range, sizeof range, "at least %.10g", attr->least);
@@ -68,6 +73,7 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
     snprintf(range, sizeof range, "at most %.10g", attr->most);
   else
     snprintf(range, sizeof range, "%.10g to %.10g", attr->least, attr->most);
+
   /* In words, and in fields for those who read them. */
   neap_fail(error, NEAP_ATTRIBUTE, "%s%s = %.9g is out of range, expected %s", who, attr->name, x,
             range);
@@ -94,12 +100,15 @@ static neap_status check_list(const neap_attr *attr, const neap_attr_value *valu
               value->n);
     return fail(attr, error);
   }
+
   /* Names in a list become names of blobs, so they keep the rules of names. */
   if (attr->type == NEAP_ATTR_NAMES) {
     for (int i = 0; i < value->n; i++)
       NEAP_TRY(neap_net_check_name(attr->name, value->names[i], error));
     return NEAP_OK;
   }
+
+  /* Each item is a number within the range of the attribute. */
   bool floats = attr->type == NEAP_ATTR_FLOATS;
   for (int i = 0; i < value->n; i++)
     NEAP_TRY(check_number(attr, floats ? value->floats[i] : (double)value->ints[i], who, error));
@@ -115,6 +124,7 @@ static neap_status check_subnet(const neap_net *net, const neap_attr *attr, cons
               sub != NULL ? sub->name : "?", net != NULL ? net->name : "?");
     return fail(attr, error);
   }
+
   /* The subnet was written earlier: a name may have been freed since. */
   for (int i = 0; i < sub->n_outside; i++) {
     neap_net_found found = neap_net_look_up(net, sub->outside[i]);
@@ -183,6 +193,7 @@ static neap_status own_value(neap_arena *arena, const neap_attr *attr, const nea
     to->ints = NULL;
     return NEAP_OK;
   }
+
   /* A list: its items are copied, and the other members of the union are cleared. */
   size_t bytes = (size_t)from->n * sizeof(int64_t); /* doubles are as wide */
   to->i = 0;
@@ -198,11 +209,13 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
   int n = neap_op_n_attrs(op);
   neap_attr_value *value = neap_arena_alloc(arena, (size_t)n * sizeof *value);
   if (value == NULL) return neap_fail_memory(error, (size_t)n * sizeof *value, "attributes");
+
+  /* Every attribute has a value from here on: the record's default, or 0, false or nothing. */
   for (int i = 0; i < n; i++) {
-    /* The record's default; 0, false or nothing where the record has none. */
     value[i] = op->attrs[i].value;
     value[i].given = false;
   }
+
   /* What is given takes the default's place, each once. */
   static const neap_set none = {0};
   if (set == NULL) set = &none;
@@ -216,6 +229,7 @@ static neap_status fill(neap_arena *arena, const neap_net *net, const neap_op *o
     NEAP_TRY(check_value(net, &op->attrs[i], &set->value, who, error));
     NEAP_TRY(own_value(arena, &op->attrs[i], &set->value, &value[i], error));
   }
+
   /* And what has no default must be given. */
   for (int i = 0; i < n; i++)
     if (op->attrs[i].required && !value[i].given) {

@@ -88,6 +88,7 @@ static bool same_bytes(const void *a, const void *b, int n, size_t size) {
  * lists of a Do. */
 static bool same_attr(const neap_attr *attr, const neap_attr_value *x, const neap_attr_value *y) {
   if (attr->unlike_default && x->given != y->given) return false;
+
   /* Floats bit for bit: 0 and -0 may compute other results. */
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: return same_bytes(&x->f, &y->f, 1, sizeof x->f);
@@ -152,6 +153,7 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
   char what[64];
   if (x->n_in != y->n_in || x->n_out != y->n_out)
     return say(c, i, x, y, "they differ in the number of operands", "");
+
   /* What each input means where its op stands. */
   for (int k = 0; k < x->n_in; k++) {
     reading p = read_name(a, x->in[k]), q = read_name(b, y->in[k]);
@@ -159,9 +161,11 @@ static bool same_operands(const comparison *c, int i, const neap_net_op *x, cons
     snprintf(what, sizeof what, "input %d ", k + neap_first_number());
     if (how != NULL) return say(c, i, x, y, what, how);
   }
+
   for (int k = 0; k < x->n_out; k++)
     if ((x->out[k] == NULL) != (y->out[k] == NULL))
       return say(c, i, x, y, "one leaves out an output that the other gives", "");
+
   /* What a Do's body writes is bound by name, or found by name in its frame by a later Do. */
   if (!a->net->closed) return true;
   for (int k = 0; k < x->n_out; k++)
@@ -194,6 +198,7 @@ static bool same_op(comparison *c, int i, const neap_net_op *x, const neap_net_o
   if (!same_operands(c, i, x, y, a, b)) return false;
   const char *attr = other_attr(x, y);
   if (attr != NULL) return say(c, i, x, y, "they differ in attribute ", attr);
+
   /* 0 is a stream that is yet to be given. */
   uint32_t p = x->origin.stream, q = y->origin.stream;
   if ((x->op->effects & NEAP_EFFECT_RANDOM) != 0 && p != 0 && q != 0 && p != q)
@@ -273,6 +278,7 @@ static const char *other_declared(const view *a, const view *b) {
 
 /* `n`: outputs of all ops of either net. */
 static bool same_residents(comparison *c, const view *a, const view *b, int n) {
+  /* From both sides, since each net may declare what the other does not. */
   const char *name = other_declared(a, b);
   if (name == NULL) name = other_declared(b, a);
   if (name != NULL) {
@@ -282,6 +288,7 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
                       a->net->name, b->net->name, name);
     return false;
   }
+
   /* What stays is marked by the number of the output that wrote it; then the marks are compared. */
   unsigned char *kind = neap_alloc_zeroed(2 * (size_t)n + 1);
   if (kind == NULL) {
@@ -304,6 +311,7 @@ static bool same_residents(comparison *c, const view *a, const view *b, int n) {
 static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_a,
                       const neap_net_op *owner_b) {
   int n_a = a->net->n_op, n_b = b->net->n_op, first = 0;
+
   /* A subnet begins with what it is given. */
   if (owner_a != NULL) {
     note_taken(c, a, owner_a);
@@ -315,6 +323,8 @@ static bool same_nets(comparison *c, view *a, view *b, const neap_net_op *owner_
                       b->net->name, n_a, n_b);
     return false;
   }
+
+  /* Op by op, in the order they run: an op sees what was written before it and nothing else. */
   for (int i = 0; i < n_a; i++) {
     /* What was refused is missing from the maps, so that no answer means anything. */
     if (c->no_memory) return false;
@@ -333,6 +343,8 @@ static bool same_subnets(comparison *c, int i, const neap_net_op *x, const neap_
                          const view *a, const view *b) {
   for (int k = 0; k < neap_op_n_attrs(x->op); k++) {
     if (x->op->attrs[k].type != NEAP_ATTR_NET) continue;
+
+    /* A subnet that both lack is alike; one that both have must take as much and see as far. */
     const neap_net *p = x->attrs[k].net, *q = y->attrs[k].net;
     if ((p == NULL) != (q == NULL))
       return say(c, i, x, y, "one has a subnet that the other lacks", "");
@@ -385,6 +397,7 @@ static bool same_order(comparison *c, view *a, view *b, const int *order, const 
     if (!same_op(c, order[i], op, op, a, b)) return false;
     note_outputs(c, b, op, first[order[i]]);
   }
+
   /* In the end all has been written, in either order. */
   a->limit = first[n];
   return !c->no_memory && same_results(c, a, b) && same_residents(c, a, b, first[n]);
@@ -395,8 +408,11 @@ neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *
   comparison c = {.where = where};
   view a = {.net = net}, b = {.net = net};
   int *first = neap_alloc(((size_t)net->n_op + 1) * sizeof *first), *before = NULL, n_out = 0;
+
+  /* Until all room has been taken, an end means that it was refused. */
   c.no_memory = true;
   if (first == NULL) goto done;
+
   /* Numbers of outputs, in the order in which the ops stand. */
   for (int i = 0; i < net->n_op; i++) {
     first[i] = n_out;
@@ -405,6 +421,8 @@ neap_status neap_net_same_in_order(const neap_net *net, const int *order, bool *
   first[net->n_op] = n_out;
   before = neap_alloc(((size_t)n_out + 1) * sizeof *before);
   if (before == NULL) goto done;
+
+  /* All outputs are noted once; `before` and the limit then say what was written at any point. */
   c.no_memory = false;
   note_all(&c, &a, first, before);
   *same = !c.no_memory && same_order(&c, &a, &b, order, first);
@@ -451,6 +469,8 @@ bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *w
                       b->n_op);
     return false;
   }
+
+  /* Types are compared as well: an op of another type may work in place for other reasons. */
   for (int i = 0; i < a->n_op; i++) {
     if (a->op[i].op != b->op[i].op)
       return say(&c, i, &a->op[i], &b->op[i], "they differ in type", "");

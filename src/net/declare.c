@@ -29,9 +29,11 @@ static neap_status check_type(const char *name, const neap_type *type, const cha
 static neap_status make_init(neap_net *net, const neap_net_blob *blob, const char *type,
                              const neap_set *set, neap_net_op *out, neap_error *error) {
   char who[256];
+
   /* The op must be one that fills a blob out of nothing. */
   const neap_op *op = neap_op_find(type);
   snprintf(who, sizeof who, "%.63s \"%.180s\": ", type, blob->name);
+
   if (op == NULL) {
     const char *near = neap_op_suggest(type);
     return neap_fail(error, NEAP_NAME, "blob \"%s\": unknown init op \"%s\"%s%s%s", blob->name,
@@ -43,15 +45,18 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
       op->attrs[shape_at].type != NEAP_ATTR_INTS)
     return neap_fail(error, NEAP_GRAPH,
                      "%scan't fill a blob: an init op has no inputs, one output and a shape", who);
+
   /* The user's attributes, then shape and dtype as the blob has them. */
   neap_set full[NEAP_OP_MAX_ATTR + 3] = {{0}};
   int n = 0;
+
   /* What the user says of shape and dtype gives way to the declaration, so that the two never
    * disagree. */
   for (; set != NULL && set->name != NULL && n < NEAP_OP_MAX_ATTR; set++)
     if (!neap_net_is_derived(set->name)) full[n++] = *set;
   full[n] = (neap_set)NEAP_SET_INTS("shape", blob->type.shape.n_dim, blob->type.shape.dim);
   if (dtype_at >= 0) full[n + 1] = (neap_set)NEAP_SET_INT("dtype", blob->type.dtype);
+
   /* An init op lies outside the net's op list: it runs when a workspace is initialised, in scope
    * "", and its name is its blob's. */
   *out = (neap_net_op){
@@ -112,6 +117,7 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   if (role == NEAP_ROLE_ACTIVATION || role == NEAP_ROLE_OUTPUT)
     return neap_fail(error, NEAP_ARGUMENT, "blob \"%s\" can't be declared as %s: ops make those",
                      name, neap_role_name(role));
+
   /* A subnet's parameters take the types of what its op gives them. */
   if (type->dtype != NEAP_DTYPE_NONE || net->outer == NULL || role != NEAP_ROLE_INPUT)
     NEAP_TRY(check_type(name, type, line, error));
@@ -121,12 +127,17 @@ neap_status neap_net_declare(neap_net *net, const char *name, neap_role role, co
   blob.line = neap_intern(line != NULL ? line : "");
   if (blob.name == NULL || blob.line == NULL)
     return neap_fail_memory(error, strlen(name), "a name");
+
+  /* The init op is checked before the blob's name is looked for: of a second declaration, too, it
+   * must be one that could fill the blob. */
   neap_net_op op = {0};
   if (init != NULL) {
     neap_status status = make_init(net, &blob, init, init_attrs, &op, error);
     if (status != NEAP_OK) return fail_blob(status, name, line, error);
     blob.init = net->n_init;
   }
+
+  /* Said already: nothing changes, if both say the same. */
   int old = neap_map_get(&net->cell_of, blob.name, -1);
   if (old >= 0)
     return check_again(net, &net->cell[old].blob, &blob, init != NULL ? &op : NULL, error);
@@ -189,6 +200,7 @@ neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
   NEAP_TRY(take_names(net, "outputs", n, names, false, &list, error));
   NEAP_TRY(neap_net_begin_change(net, net->n_cell + n, error));
   neap_net_note(net);
+
   /* The earlier outputs lose the role, all at once: no blob stays an output because it was one in a
    * list before. */
   for (int i = 0; i < net->n_cell; i++)
@@ -198,6 +210,8 @@ neap_status neap_net_set_outputs(neap_net *net, int n, const char *const *names,
     neap_net_cell *cell = neap_net_look_up(net, list[i]).cell;
     if (cell->blob.role == NEAP_ROLE_ACTIVATION) set_role(net, cell, NEAP_ROLE_OUTPUT);
   }
+
+  /* The list lies in the net's arena; the one before it stays there, unused. */
   net->output = list;
   net->n_output = n;
   net->outputs_set = true;
@@ -227,6 +241,8 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
   neap_net_found found = neap_net_look_up(net, blob);
   char who[160];
   snprintf(who, sizeof who, "net \"%.100s\": bank: ", net->name);
+
+  /* It must be a tensor of an outermost net: only those are planned with banks of their own. */
   if (found.cell == NULL || found.net != net) return neap_net_fail_undefined(net, who, blob, error);
   if (net->outer != NULL) {
     neap_hint(error, "assign the op that the subnet belongs to");
@@ -239,6 +255,8 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
     neap_fail(error, NEAP_GRAPH, "%s\"%s\" is a scope, no tensor", who, blob);
     return fail_blob(NEAP_GRAPH, blob, NULL, error);
   }
+
+  /* Cells may have moved since the look-up, where room for notes was taken. */
   NEAP_TRY(neap_net_begin_change(net, 1, error));
   neap_net_cell *cell = neap_net_look_up(net, blob).cell;
   neap_net_note(net);
@@ -264,6 +282,8 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
               name);
     return fail_blob(NEAP_ARGUMENT, interned, NULL, error);
   }
+
+  /* A resident gradient lies beside its parameter from run to run. */
   NEAP_TRY(neap_net_begin_change(net, 1, error));
   neap_net_note(net);
   neap_net_note_cell(net, at);
@@ -286,10 +306,15 @@ neap_status neap_net_set_sub_interface(neap_net *sub, int n_in, const char *cons
   const char **inputs = NULL, **results = NULL;
   NEAP_TRY(take_names(sub, "inputs", n_in, in, true, &inputs, error));
   NEAP_TRY(take_names(sub, "results", n_out, out, true, &results, error));
+
+  /* Room for both lists and for notes, before the first name is marked. */
   if (!neap_net_reserve_outside(sub, n_in + n_out))
     return neap_fail_memory(error, sizeof *inputs, "an interface");
   NEAP_TRY(neap_net_begin_change(sub, n_in + n_out, error));
   neap_net_note(sub);
+
+  /* What is handed in is read by the owner where it stands; a result that the subnet does not make
+   * itself is handed through. */
   for (int i = 0; i < n_in; i++) neap_net_mark_read(sub, inputs[i]);
   for (int i = 0; i < n_out; i++)
     if (neap_map_get(&sub->cell_of, results[i], -1) < 0) neap_net_mark_read(sub, results[i]);
@@ -325,6 +350,7 @@ static neap_status default_wrt(neap_net *net, const char *loss, int *n, const ch
   const char **list = neap_arena_alloc(&net->arena, (size_t)net->n_cell * sizeof *list),
              *name = neap_intern(loss);
   if (list == NULL || name == NULL || !neap_map_set(&needed, name, 1)) goto fail_memory;
+
   /* Backwards from the loss: an op that makes something needed needs all that it reads. One walk
    * suffices, since readers stand behind writers. */
   for (int i = net->n_op - 1; i >= 0; i--) {
@@ -334,12 +360,15 @@ static neap_status default_wrt(neap_net *net, const char *loss, int *n, const ch
       if (o->out[j] != NULL && neap_map_get(&needed, o->out[j], 0)) is_needed = true;
     if (is_needed && !need_inputs(&needed, o)) goto fail_memory;
   }
+
   /* Of all that is needed, the parameters that are trained, in the order of their declarations. */
   *n = 0;
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
     if (blob->trainable && neap_map_get(&needed, blob->name, 0)) list[(*n)++] = blob->name;
   }
+
+  /* An empty list would be a net that trains nothing: that is said at once. */
   neap_map_fini(&needed);
   *out = list;
   if (*n > 0) return NEAP_OK;
@@ -372,6 +401,7 @@ neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
   const char **in = neap_arena_alloc(&net->arena, bytes),
              **out = neap_arena_alloc(&net->arena, bytes);
   if (in == NULL || out == NULL) return neap_fail_memory(error, bytes, "a Gradient op");
+
   /* The loss first, then what it is differentiated by, with a name for each gradient. */
   in[0] = loss;
   for (int i = 0; i < n_wrt; i++) {
@@ -379,6 +409,9 @@ neap_status neap_net_add_gradient_of(neap_net *net, const char *loss, int n_wrt,
     out[i] = grads != NULL && grads[i] != NULL ? grads[i] : gradient_name(net, wrt[i]);
     if (out[i] == NULL) return neap_fail_memory(error, 64, "a name");
   }
+
+  /* The record's default allows blobs that the loss does not depend on; the attribute is given only
+   * where it says otherwise. */
   const neap_set strict[] = {NEAP_SET_INT("allow_unused", 0), {0}};
   neap_net_call call = {.type = "Gradient",
                         .n_in = n_wrt + 1,

@@ -24,11 +24,13 @@ static neap_status add_gradient(neap_net *to, const neap_net_blob *gradient, boo
                                 neap_error *error) {
   const char *g = gradient->name, *held = held_name(g);
   if (held == NULL) return neap_fail_memory(error, 64, "a name");
+
   /* Both are declared, since they lie in the workspace when this net runs. */
   NEAP_TRY(neap_net_declare(to, g, NEAP_ROLE_GRADIENT, &gradient->type, false, "Constant", zero,
                             NULL, error));
   NEAP_TRY(neap_net_declare(to, held, NEAP_ROLE_STATE, &gradient->type, false, "Constant", zero,
                             NULL, error));
+
   /* The first input is the total, which is written in place; then what is added, its
    * weight, and the total's. */
   const neap_net_call call = {
@@ -49,11 +51,13 @@ static neap_status build(const neap_net *update, bool hold, neap_net **out, neap
     name.failed ? neap_fail_memory(error, 64, "a name") : neap_net_new(name.text, out, error);
   neap_buffer_fini(&name);
   NEAP_TRY(status);
+
   /* The weights are inputs, so that one plan serves every batch. */
   NEAP_TRY(neap_net_declare(*out, NEAP_MICRO_KEPT, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
                             NULL, error));
   NEAP_TRY(neap_net_declare(*out, NEAP_MICRO_ADDED, NEAP_ROLE_INPUT, &scalar, false, NULL, NULL,
                             NULL, error));
+
   /* One sum for each gradient that the update reads. */
   for (int i = 0; i < update->n_cell; i++)
     if (update->cell[i].blob.role == NEAP_ROLE_GRADIENT)

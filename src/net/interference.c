@@ -26,6 +26,8 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
   int(*pair)[2] = NULL;
   bool refused = true; /* until the last of the memory is there */
   *n = 0;
+
+  /* In the order of the ops, so that a writer's number is there when a reader comes. */
   if (before == NULL || writer == NULL) goto done;
   for (int j = 0; j < net->n_op; j++) {
     const neap_net_op *op = &net->op[j];
@@ -46,6 +48,7 @@ neap_status neap_net_interference(const neap_net *net, int *n, int (**out)[2], n
       if (!neap_map_set(&newest, op->out[k], number)) goto done;
     }
   }
+
   /* Each pair once, in order. */
   if (*n > 0) qsort(pair, (size_t)*n, sizeof *pair, compare_pairs);
   for (int i = 0; i < *n; i++)

@@ -49,7 +49,9 @@ neap_status neap_net_begin_change(neap_net *net, int n, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH,
                      "subnet \"%s\" was given up: the call that built it has failed", at->name);
   }
+
   neap_net *root = outermost(net);
+
   /* Without a mark nothing is noted, and no room is needed. */
   if (root->n_mark == 0 ||
       neap_list_grow(&root->change, &root->cap_change, root->n_change + n, sizeof *root->change))
@@ -115,12 +117,18 @@ static void restore_head(neap_net *net, const net_head *was) {
     neap_map_remove(&net->op_of, net->op[net->n_op - 1].name);
   for (; net->n_cell > was->n_cell; net->n_cell--)
     neap_map_remove(&net->cell_of, net->cell[net->n_cell - 1].blob.name);
+
+  /* A script may still hold such a subnet: it is kept until the net ends, and refuses every
+   * change. */
   for (; net->n_sub > was->n_sub; net->n_sub--) {
     neap_net *sub = net->sub[net->n_sub - 1];
     sub->given_up = true;
     sub->next_given_up = net->given_ups;
     net->given_ups = sub;
   }
+
+  /* Lists are as they were, since nothing writes below the counts; arrays that a call replaced are
+   * still in the arena. */
   net->n_init = was->n_init;
   net->n_outside = was->n_outside;
   net->n_output = was->n_output;

@@ -23,6 +23,7 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
     return neap_fail(error, NEAP_NAME,
                      "\"%s\" can't be the name of a %s: it is punctuation of the text form", text,
                      what);
+
   /* The first character that no name may have. */
   for (const char *c = text; *c != '\0'; c++)
     if ((unsigned char)*c <= ' ' || *c == 127 || strchr("\"'(){},", *c) != NULL) {
@@ -88,6 +89,7 @@ static void hint_defined(const neap_net *net, neap_error *error) {
 neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const char *name,
                                     neap_error *error) {
   if (error == NULL) return NEAP_NAME;
+
   /* Found, but freed: the Free is what is in the way. */
   neap_net_found found = neap_net_look_up(net, name);
   if (found.cell != NULL && found.cell->freed_by >= 0) {
@@ -98,6 +100,7 @@ neap_status neap_net_fail_undefined(const neap_net *net, const char *who, const 
               "move the %s after the last reader, or leave it out: the planner frees by itself",
               by->op->name);
   } else {
+    /* Never defined: a name that is nearly the same, else the ones that were defined last. */
     const char *near = neap_net_nearest(net, name);
     neap_fail(error, NEAP_NAME, "%sblob \"%s\" is not defined here%s%s%s", who, name,
               near != NULL ? ", did you mean \"" : "", near != NULL ? near : "",

@@ -31,6 +31,7 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error) {
     return neap_fail_memory(error, strlen(name), "a name");
   }
   atomic_init(&net->n_ref, 1);
+
   /* A version that no net of this process has had. */
   neap_net_touch(net);
   *out = net;
@@ -50,16 +51,20 @@ static neap_status new_sub(neap_net *outer, const char *name, bool closed, neap_
                            neap_error *error) {
   const char *unique = name != NULL ? name : "sub";
   NEAP_TRY(neap_net_check_name("net", unique, error));
+
   /* Names of the subnets of one net differ, so that the text form can refer to them. */
   for (int i = 2; sub_name_taken(outer, unique); i++) {
     unique = neap_net_join("", name != NULL ? name : "sub", i);
     if (unique == NULL) break;
   }
+
+  /* Room in the list and for a note; then the net, which is not lost when it is refused. */
   NEAP_TRY(neap_net_begin_change(outer, 0, error));
   if (unique == NULL ||
       !neap_list_grow(&outer->sub, &outer->cap_sub, outer->n_sub + 1, sizeof(neap_net *)))
     return neap_fail_memory(error, sizeof(neap_net *), "a subnet");
   NEAP_TRY(neap_net_new(unique, out, error));
+
   /* It owns itself until here; from the list on it is the outer net's. */
   neap_net_note(outer);
   (*out)->outer = outer;
@@ -100,6 +105,9 @@ static void end(neap_net *net) {
     net->given_ups = sub->next_given_up;
     end(sub);
   }
+
+  /* Ops, names and lists lie in these tables and in the arena; nothing in them is freed one by
+   * one. */
   neap_free(net->change);
   neap_free(net->sub);
   neap_free(net->op);

@@ -139,6 +139,7 @@ static neap_status evaluate_op(const neap_net *net, const neap_net_op *op, neap_
     status = no_memory(error);
     goto done;
   }
+
   /* What was given once more, but for "training", which says 0. */
   int training = neap_op_attr_index(op->op, "training"), n = 0;
   bool trains = training >= 0 && op->attrs[training].i != 0;
@@ -168,7 +169,9 @@ static neap_status evaluate_named(const neap_net *net, const neap_net_op *op, co
   if (list == NULL) return no_memory(error);
   named.in = list;
   named.out = list + op->n_in;
+
   for (int k = 0; k < op->n_in; k++) list[k] = name_in_evaluation(net, renamed, op->in[k]);
+
   /* From its outputs on the op's names are those of what it writes; its inputs are from before. */
   neap_status status = rename_written(net, op, renamed, error);
   for (int k = 0; k < op->n_out; k++)
@@ -195,6 +198,8 @@ static neap_status evaluate(const neap_net *net, neap_net *to, const char **rena
                             const char **output, neap_error *error) {
   for (int i = 0; i < net->n_op; i++)
     NEAP_TRY(evaluate_named(net, &net->op[i], renamed, to, error));
+
+  /* An output that was a state's next version is, in evaluation, what would have become it. */
   int n = neap_net_n_outputs(net);
   for (int k = 0; k < n; k++)
     output[k] = name_in_evaluation(net, renamed, neap_net_output_at(net, k));
@@ -209,8 +214,10 @@ neap_status neap_net_evaluation(const neap_net *net, neap_net **out, neap_error 
   if (neap_net_is_train(net))
     return neap_fail(error, NEAP_GRAPH, "net \"%s\": has a backward pass, which evaluation has not",
                      net->name);
+
   /* Nothing in it trains: evaluation is the net itself. */
   if (!trains(net)) return neap_net_clone(net, out, error);
+
   /* Else a net of its own: declarations, then the ops that do not only train. */
   NEAP_TRY(neap_net_new(net->name, &to, error));
   neap_status status = copy_declarations(net, to, error);

@@ -185,6 +185,7 @@ static neap_status read_float(parser *p, double *out) {
 /* {1,2,3}: ints and doubles are equally wide, so one array serves both. */
 static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
   skip_blanks(p);
+
   /* As many items as there are commas in the rest of the braces, and one: a hostile text gets no
    * more room than it has bytes. */
   size_t room = 1;
@@ -193,6 +194,7 @@ static neap_status read_list(parser *p, bool floats, neap_attr_value *value) {
   double *numbers = (double *)(void *)ints;
   if (ints == NULL) return fail_memory(p);
   value->ints = ints;
+
   /* Items up to the brace: none, or one behind each comma. */
   if (!take(p, '{')) return fail(p, "a list {..}");
   if (take(p, '}')) return NEAP_OK;
@@ -228,6 +230,7 @@ static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
   skip_blanks(p);
   size_t n = word_length(p->at);
   const char *choice = attr->choices;
+
   /* Choice by choice, counting in *out. */
   for (*out = 0; choice != NULL; ++*out) {
     if (n > 0 && strcspn(choice, "|") == n && memcmp(choice, p->at, n) == 0) {
@@ -237,6 +240,7 @@ static neap_status read_choice(parser *p, const neap_attr *attr, int64_t *out) {
     choice = strchr(choice, '|');
     if (choice != NULL) choice++;
   }
+
   /* None of them: the message lists all. */
   char expected[160];
   snprintf(expected, sizeof expected, "%s, one of %s", attr->name, attr->choices);
@@ -301,6 +305,8 @@ static neap_status read_attrs(parser *p, const neap_net *net, const neap_op *op,
       p->at += strcspn(p->at, "\n");
       return NEAP_OK;
     }
+
+    /* Known: the record's type of the attribute says how the value is read. */
     if (!take_word(p, "=")) return fail(p, "\"=\"");
     NEAP_TRY(read_value(p, net, &op->attrs[i], &set[n].value));
     set[n++].value.given = true;
@@ -320,6 +326,8 @@ static neap_status read_type(parser *p, neap_type *type) {
     p->at = start;
     return fail(p, "a dtype");
   }
+
+  /* A scalar has no dimensions: the parentheses are there and empty. */
   if (!take(p, '(')) return fail(p, "a shape (..)");
   if (take(p, ')')) return NEAP_OK;
   do {
@@ -334,14 +342,20 @@ static neap_status read_declaration(parser *p, neap_net *net, neap_role role) {
   const char *name = "", *init = NULL, *line = NULL;
   neap_type type = {0};
   neap_set set[NEAP_OP_MAX_ATTR + 2] = {{0}};
+
   /* Name, type, init, line: in this order, each but the name may be missing. */
   NEAP_TRY(read_word(p, "a name", &name));
   if (!at_end_of_line(p) && !next_is(p, "at")) NEAP_TRY(read_type(p, &type));
+
+  /* Only a parameter may be frozen; elsewhere the word is no keyword, and what stands there is
+   * refused. */
   bool trainable = role == NEAP_ROLE_PARAMETER && !take_word(p, "frozen");
   if (take_word(p, "=")) {
     NEAP_TRY(read_word(p, "an init op", &init));
     NEAP_TRY(read_attrs(p, net, neap_op_find(init), set));
   }
+
+  /* What the words mean together is for the call to judge. */
   NEAP_TRY(read_line_suffix(p, &line));
   neap_error inner = {0};
   return pass_on(p, neap_net_declare(net, name, role, &type, trainable, init, set, line, &inner),
@@ -379,8 +393,10 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
     NEAP_TRY(read_names(p, in));
     if (!take(p, ')')) return fail(p, "\",\" or \")\"");
   }
+
   /* What follows stands in this order, as a net is printed. */
   NEAP_TRY(read_attrs(p, net, neap_op_find(type), set));
+
   /* Without "as" an op is named after its first output; what prints a net relies on it and leaves
    * "as" out. */
   call.name = out->n > 0 ? out->item[0] : NULL;
@@ -389,11 +405,13 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   if (take_word(p, "on")) NEAP_TRY(read_word(p, "a device label such as cpu:1", &call.device));
   NEAP_TRY(read_origin(p, &call.origin));
   NEAP_TRY(read_line_suffix(p, &call.line));
+
   /* What is not there, and the op's name within its scope: as neap_net_add takes them. */
   mark_absent(in, NULL);
   mark_absent(out, "");
   if (call.name != NULL && call.scope != NULL)
     call.name = neap_net_strip_scope(call.name, call.scope);
+
   /* A list without items is not "nothing said", which would name the required outputs. */
   static const char *const none[1];
   call.n_in = in->n;
@@ -411,6 +429,7 @@ static neap_status read_op(parser *p, neap_net *net, const char *first) {
   const char *type = first;
   skip_blanks(p);
   neap_status status = NEAP_OK;
+
   /* Outputs before the type, unless the first word was the type. */
   if (*p->at != '(') {
     status = add_name(p, &out, first);
@@ -438,10 +457,12 @@ static neap_status read_subnet(parser *p, neap_net *net) {
                    take_word(p, "closed") ? neap_net_new_closed_sub(net, name, &sub, &inner)
                                           : neap_net_new_sub(net, name, &sub, &inner),
                    &inner));
+
   /* A taken name would be given a number, and lines that refer to it would mean the other one. */
   if (strcmp(sub->name, name) != 0)
     return neap_fail(p->error, NEAP_DATA, "net text, line %d: subnet \"%s\" is there already",
                      p->line, name);
+
   /* Its lines up to "end", which is not a line of its own. */
   NEAP_TRY(read_lines(p, sub));
   p->depth--;
@@ -470,12 +491,15 @@ static neap_status read_name_line(parser *p, neap_net *net, const char *word) {
     status = read_interface(p, net, &list, &results);
     goto done;
   }
+
+  /* A net may have no outputs: the list may be empty. */
   if (!at_end_of_line(p)) status = read_names(p, &list);
   if (status == NEAP_OK && strcmp(word, "outputs") == 0) {
     status = pass_on(p, neap_net_set_outputs(net, list.n, list.item, &inner), &inner);
     goto done;
   }
   if (status != NEAP_OK) goto done;
+
   /* "keep": one call a name. */
   for (int i = 0; i < list.n; i++) {
     status = pass_on(p, neap_net_keep(net, list.item[i], &inner), &inner);
@@ -526,8 +550,10 @@ static neap_status read_line(parser *p, neap_net *net) {
   const char *word = "";
   NEAP_TRY(read_word(p, "a name or a keyword", &word));
   skip_blanks(p);
+
   /* So a blob may be called as a keyword is. */
   if (next_is(p, "=") || *p->at == ',' || *p->at == '(') return read_op(p, net, word);
+
   /* A keyword: one of the declarations, or what is said of other things. */
   for (int i = 0; i < NEAP_COUNT(declaration); i++)
     if (strcmp(word, declaration[i].word) == 0)
@@ -567,6 +593,7 @@ neap_status neap_net_read(const char *text, neap_net **out, neap_error *error) {
   neap_net *net = NULL;
   neap_error inner = {0};
   const char *name = "";
+
   /* Empty lines may come first. */
   while (at_end_of_line(&p) && *p.at == '\n') {
     p.at++;

@@ -95,6 +95,7 @@ static neap_status copy_subnets(const copier *c, const neap_net_op *op, neap_net
                             : neap_net_new_sub(to, from->name, &sub, c->error));
       i = to->n_sub - 1;
       if (!neap_map_set(subs, from, i)) return fail_memory(c);
+
       /* A closed body sees no outer name, so no outer renaming; an open one sees them all, under
        * the new names. */
       copier inside = from->closed ? (copier){.at = &no_names, .error = c->error} : *c;
@@ -117,6 +118,7 @@ neap_status neap_net_copy_op(const copier *c, const neap_net_op *op, neap_net *t
     status = fail_memory(c);
     goto done;
   }
+
   /* Subnets first: the call names them. */
   status = copy_subnets(c, op, to, subs, set);
   if (status != NEAP_OK) goto done;
@@ -182,15 +184,18 @@ neap_status neap_net_copy_banks(const copier *c, const neap_net *net, neap_net *
 /* Gradients, keeps, banks, then outputs or the interface. */
 static neap_status copy_lists(const copier *c, const neap_net *net, neap_net *to) {
   NEAP_TRY(copy_gradients(c, net, to));
+
   /* A kept blob is kept under its new name. */
   for (int i = 0; i < net->n_cell; i++)
     if (net->cell[i].blob.keep)
       NEAP_TRY(neap_net_keep(to, renamed(c, net->cell[i].blob.name), c->error));
   NEAP_TRY(neap_net_copy_banks(c, net, to));
+
   /* A plain clone of a net without a list keeps on saying nothing: its outputs follow from later
    * ops, as the original's do. */
   if (!net->outputs_set)
     return c->edit != NULL && net->outer == NULL ? copy_outputs(c, net, to) : NEAP_OK;
+
   /* A list that was said is said again, under the new names. */
   const char **in = rename_list(c, net->n_sub_input, net->sub_input, NULL),
              **out = rename_list(c, net->n_output, net->output, NULL);
@@ -256,10 +261,12 @@ static neap_status copy_op_at(const copier *c, const neap_net *net, int at, neap
 /* Replays `net` into the empty net `to`. */
 static neap_status copy_net(const copier *c, const neap_net *net, neap_net *to) {
   neap_map subs = {0};
+
   /* Subnets come along with their ops: what is edited is the outermost net. */
   bool edited = c->edit != NULL && net->outer == NULL;
   neap_status status = copy_declarations(c, net, to);
   if (status != NEAP_OK) goto done;
+
   /* Op by op, in the order that the edit asks for, each with the Frees that stand after it. */
   for (int i = 0; i < net->n_op; i++) {
     int at = edited && c->edit->order != NULL ? c->edit->order[i] : i;
@@ -337,6 +344,7 @@ static neap_status copy(const neap_net *net, int n, const char *const *from, con
   if (net->outer != NULL)
     return neap_fail(error, NEAP_ARGUMENT,
                      "subnet \"%s\" can't be copied alone: copy the net around it", net->name);
+
   /* What the caller says is looked at before the copy is begun. */
   neap_map at = {0};
   neap_net *made = NULL;

@@ -181,6 +181,7 @@ static neap_status fail(const char *who, const char *blob, neap_error *error, co
 /* What concerns the Do's own lists: no input twice, one scope in and out, as many indices as names,
  * and no contradictory flags. */
 static neap_status check_lists(const neap_net_op *op, const char *who, neap_error *error) {
+  /* An input that stands there twice would have two places in the list that indices count. */
   for (int i = 0; i < op->n_in; i++)
     for (int k = 0; k < i; k++)
       if (op->in[i] == op->in[k])
@@ -194,6 +195,7 @@ static neap_status check_lists(const neap_net_op *op, const char *who, neap_erro
     return fail(who, "inner_blobs", error,
                 "inner_blobs has %d names, outer_blobs_idx %d indices; each name needs one",
                 op->attrs[INNER_BLOBS].n, op->attrs[OUTER_BLOBS_IDX].n);
+
   /* Copies and a reused frame would be two values of one name. */
   if (op->attrs[REUSE_WORKSPACE].i != 0 && op->attrs[COPY_EXTERNAL_BLOBS].i != 0)
     return fail(who, "copy_external_blobs", error,
@@ -246,6 +248,7 @@ static neap_status check_inner(const neap_net *net, const neap_net_op *op,
   bool output,
     declared = cell->blob.type.dtype != NEAP_DTYPE_NONE || cell->blob.role == NEAP_ROLE_INPUT;
   const char *outer = neap_net_do_outer(op, name, &output);
+
   /* What the body declares is an argument, which comes from outside or from an earlier Do. */
   if (declared && cell->blob.role != NEAP_ROLE_INPUT) {
     neap_hint(error, "declare it outside and bind it");
@@ -257,6 +260,7 @@ static neap_status check_inner(const neap_net *net, const neap_net_op *op,
     return fail(who, name, error,
                 "the body reads \"%s\", which is neither bound nor a local of scope \"%s\"", name,
                 scope);
+
   /* What is bound to an input may only be read: nobody outside would see what is written. */
   if (outer != NULL && !output && cell->n_write > 0) {
     neap_hint(error, "make \"%s\" an output of the Do as well", outer);

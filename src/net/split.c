@@ -89,6 +89,7 @@ static neap_status find_reads(splitter *s, const neap_net_op *op, part_op *p) {
     if (sub == NULL) continue;
     for (int k = 0; k < sub->n_outside; k++) p->read[p->n_read++] = sub->outside[k];
   }
+
   /* Who has written each before this op. */
   for (int i = 0; i < p->n_read; i++) p->def[i] = neap_map_get(&s->last, p->read[i], -1);
   return NEAP_OK;
@@ -100,6 +101,7 @@ static neap_status find_flow(splitter *s) {
   const neap_net *net = s->net;
   s->op = neap_arena_alloc(&s->room, (size_t)net->n_op * sizeof *s->op);
   if (s->op == NULL) return fail_memory(s);
+
   /* In the order of the ops, so that `last` is who wrote a name before the op that reads it. */
   for (int i = 0; i < net->n_op; i++) {
     NEAP_TRY(find_reads(s, &net->op[i], &s->op[i]));
@@ -109,6 +111,7 @@ static neap_status find_flow(splitter *s) {
       if (net->op[i].out[k] != NULL && !neap_map_set(&s->last, net->op[i].out[k], i))
         return fail_memory(s);
   }
+
   /* Backwards, since who writes stands before who reads. */
   for (int i = net->n_op - 1; i >= 0; i--) {
     part_op *p = &s->op[i];
@@ -121,6 +124,7 @@ static neap_status find_flow(splitter *s) {
         return fail_memory(s);
     }
   }
+
   /* The first input that a gradient depends on says how large a batch is. */
   s->batch = -1;
   for (int c = 0; c < net->n_cell; c++) {
@@ -156,6 +160,7 @@ static kind kind_of_read(const splitter *s, const part_op *p, int i) {
 static neap_status fail_both(const splitter *s, const neap_net_op *op, const char *part,
                              const char *whole) {
   neap_error *error = s->error;
+
   /* The error's fields say which op it is, and what of it. */
   if (error != NULL && error->code == NEAP_OK) {
     snprintf(error->op, sizeof error->op, "%s", op->op->name);
@@ -166,6 +171,8 @@ static neap_status fail_both(const splitter *s, const neap_net_op *op, const cha
   neap_hint(error,
             "compute it from gradients, parameters and inputs without a batch alone, or run the "
             "large batch as one");
+
+  /* For a Gradient op the usual cause has a name of its own: a gradient of a gradient. */
   if (is_gradient(op))
     return neap_fail(error, NEAP_GRAPH,
                      "%s \"%s\": depends on \"%s\", which follows from the gradient of the whole "
@@ -202,6 +209,7 @@ static neap_status find_kind(splitter *s, int i) {
   const neap_net_op *op = &s->net->op[i];
   part_op *p = &s->op[i];
   const char *part = NULL, *whole = NULL;
+
   /* What it reads decides what it is. */
   for (int k = 0; k < p->n_read; k++) {
     kind read = kind_of_read(s, p, k);
@@ -209,13 +217,18 @@ static neap_status find_kind(splitter *s, int i) {
     if (read == PART && part == NULL) part = p->read[k];
     if (read == WHOLE && whole == NULL) whole = p->read[k];
   }
+
   /* A Free computes nothing: one that could stand in neither net is left out. */
   if (is_free(op) && part != NULL && whole != NULL) part = whole = NULL;
   if (is_gradient(op) && part == NULL) part = op->in[0];
   if (part != NULL && whole != NULL) return fail_both(s, op, part, whole);
+
+  /* A state that is written before the gradient, from nothing of the batch, would go on with each
+   * micro-batch rather than once a step. */
   if (part == NULL && p->leads && neap_net_op_writes_declared(s->net, op) &&
       (op->op->effects & NEAP_EFFECT_COMMIT) == 0)
     return fail_again(s, op);
+
   /* What commits or draws on the way to a gradient does so in each micro-batch. */
   bool each = p->leads && (p->effects & (NEAP_EFFECT_COMMIT | NEAP_EFFECT_RANDOM)) != 0;
   if (part != NULL || each)
@@ -345,6 +358,7 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
       goto done;
     }
   }
+
   /* As the op was, but that its gradients of parameters go when they have been added up. */
   int unused = neap_op_attr_index(op->op, "allow_unused");
   const neap_set attrs[] = {
@@ -406,6 +420,7 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   int n = 0, n_all = neap_net_n_outputs(s->net);
   const char **list = neap_alloc_zeroed((size_t)(n_all + 1) * sizeof *list);
   if (list == NULL) return fail_memory(s);
+
   /* An output goes to the net that makes it; what both make, to the micro-batch. */
   for (int k = 0; k < n_all; k++) {
     const char *name = neap_net_output_at(s->net, k);
@@ -417,6 +432,7 @@ static neap_status say_outputs(const splitter *s, neap_net *to, bool micro) {
   neap_status status = neap_net_set_outputs(to, n, list, s->error);
   neap_free(list);
   NEAP_TRY(status);
+
   /* Keeps and banks, of blobs that this net has. */
   for (int i = 0; i < s->net->n_cell; i++) {
     const neap_net_cell *cell = &s->net->cell[i];
@@ -456,8 +472,12 @@ static neap_status add_counter(const splitter *s, neap_net *to) {
   const char *steps = NEAP_MICRO_STEPS, *ones = NEAP_MICRO_STEPS ".one";
   NEAP_TRY(
     neap_net_declare(to, steps, NEAP_ROLE_STATE, &count, false, "Constant", zero, NULL, s->error));
+
+  /* WeightedAccumulate is the op that writes a state in place; a constant serves as what is added
+   * and as both weights. */
   const neap_net_call constant = {.type = "Constant", .n_out = 1, .out = &ones, .attrs = one};
   NEAP_TRY(neap_net_add(to, &constant, NULL, s->error));
+
   /* 1 times the constant, added to 1 times what is there. */
   const neap_net_call sum = {.type = "WeightedAccumulate",
                              .n_in = 4,
@@ -489,6 +509,9 @@ static neap_status take_sums(const splitter *s, const neap_net_op *op, neap_net 
   for (int k = 0; k < op->n_out; k++) {
     const char *gradient = op->out[k], *parameter = op->in[k + 1];
     if (!is_parameter_gradient(s, op, gradient)) continue;
+
+    /* A sum that nobody reads is not declared here; one that is rounded is, since the gradient is
+     * kept for readers after the step. */
     bool rounds = is_wider(s, parameter);
     if (!rounds && !is_named(s, gradient, false)) continue;
     const char *sum = sum_name(s, gradient, parameter);
@@ -516,11 +539,15 @@ static neap_status check(const splitter *s) {
   if (s->net->outer != NULL)
     return neap_fail(s->error, NEAP_ARGUMENT,
                      "subnet \"%s\" can't be split alone: split the net around it", s->net->name);
+
+  /* Names that the two nets add must be free, which they are not in a net that has been split. */
   for (int i = 0; i < NEAP_COUNT(own); i++)
     if (neap_net_find_blob(s->net, own[i]) != NULL)
       return neap_fail(s->error, NEAP_NAME,
                        "net \"%s\": has a blob \"%s\" already: it is split, or the name is taken",
                        s->net->name, own[i]);
+
+  /* The sums stand where the Gradient op gives its results, so there must be one. */
   for (int i = 0; i < s->net->n_op; i++)
     if (is_gradient(&s->net->op[i])) return NEAP_OK;
   neap_hint(s->error,
@@ -547,6 +574,7 @@ neap_status neap_net_split_micro(const neap_net *net, neap_net **micro, neap_net
   neap_net *part = NULL, *whole = NULL;
   const char *name = neap_intern_format("%s_update", net->name);
   if (name == NULL) return fail_memory(&s);
+
   /* Understood whole before the first of the two nets is begun. */
   neap_status status = understand(&s);
   if (status == NEAP_OK) status = neap_net_new(net->name, &part, error);

@@ -134,13 +134,16 @@ static void print_declaration(const printer *p, const neap_net *net, const neap_
 /* One op; its name only where it differs from its first output's. */
 static void print_op(const printer *p, const neap_net_op *op) {
   indent(p);
+
   /* Outputs, type, inputs, attributes. */
   print_names(op->n_out, op->out, p->out);
+
   /* An op without outputs begins with its type. */
   neap_buffer_add(p->out, "%s%s(", op->n_out > 0 ? " = " : "", op->op->name);
   print_names(op->n_in, op->in, p->out);
   neap_buffer_add(p->out, ")");
   print_attrs(op, false, p->out);
+
   /* What follows is left out where it says nothing. */
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
@@ -207,17 +210,20 @@ static void print_banks(const printer *p, const neap_net *net) {
  * nothing hides a declaration of its own net. */
 static void print_body(printer *p, const neap_net *net) {
   neap_map printed = {0};
+
   /* What is there before the net runs. */
   for (int i = 0; i < net->n_cell; i++) {
     const neap_net_blob *blob = &net->cell[i].blob;
     if (blob->type.dtype != NEAP_DTYPE_NONE || blob->role == NEAP_ROLE_INPUT)
       print_declaration(p, net, blob);
   }
+
   /* Subnets before the op that names them: the reader knows them by then. */
   for (int i = 0; i < net->n_op; i++) {
     print_subnets(p, net, i, &printed);
     print_op(p, &net->op[i]);
   }
+
   /* What is said of blobs comes last, when all of them are there. */
   print_gradients(p, net);
   for (int i = 0; i < net->n_cell; i++)

@@ -77,10 +77,12 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
     for (int k = 0; k < n_out; k++) out[k] = infer->out[k];
     return NEAP_OK;
   }
+
   /* A table of its own: another owner may give the subnet other types. */
   neap_net_types types = {0};
   frame f = {.net = sub, .types = &types, .outer = outer};
   neap_status status = NEAP_OK;
+
   /* Its parameters have the types of what it is given. */
   n_in = NEAP_MIN(n_in, neap_net_n_sub_inputs(sub));
   for (int k = 0; k < n_in; k++) {
@@ -89,6 +91,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
   }
   status = walk(&f, error);
   if (status != NEAP_OK) goto done;
+
   /* Its results have what its ops have made of them. */
   n_out = NEAP_MIN(n_out, neap_net_n_outputs(sub));
   for (int k = 0; k < n_out; k++) out[k] = look_up(&f, neap_net_output_at(sub, k));
@@ -100,6 +103,8 @@ done:
 /* Says which op it was, where the message does not. */
 static neap_status locate(const neap_net_op *op, neap_status status, neap_error *error) {
   if (error->op[0] != '\0') return status;
+
+  /* The op's name goes in front, and is cut rather than the message. */
   char message[sizeof error->message];
   snprintf(message, sizeof message, "%s \"%.120s\": %.600s", op->op->name, op->name,
            error->message);
@@ -133,12 +138,15 @@ static neap_status infer_do(const frame *f, const neap_net_op *op, neap_error *e
     status = put(&types, blob->name, &type, error);
     if (status != NEAP_OK) goto done;
   }
+
+  /* Then its ops; and what they have found is known here, under the names that it has here. */
   status = walk(&inside, error);
   if (status != NEAP_OK) goto done;
   for (int i = 0; i < types.n; i++) {
     status = put(f->types, neap_net_do_name(op, types.item[i].name), &types.item[i].type, error);
     if (status != NEAP_OK) goto done;
   }
+
   /* With copies the frame has its own version of what is bound, under the local's name. */
   if (!neap_net_do_copies(op)) goto done;
   for (int i = 0; i < types.n; i++) {
@@ -177,6 +185,7 @@ static neap_type declared_type(const frame *f, const char *name) {
 static neap_status infer_loop_gradient(const frame *f, const neap_net_op *op, neap_error *error) {
   const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
   const neap_net_op *loop = NULL;
+
   /* The loop that it is the backward of, by name. */
   if (op->origin.forward != NULL)
     for (int i = 0; i < f->types->n_done; i++)
@@ -204,6 +213,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
   neap_type *type = neap_alloc_zeroed(n * sizeof *type);
   if (type == NULL) return neap_fail_memory(error, n * sizeof *type, "the types of an op");
   neap_type *out = type + op->n_in;
+
   /* All inputs must be known, but for scopes, which have no type, and inputs that are absent. */
   bool known = op->op->infer != NULL;
   for (int k = 0; k < op->n_in; k++) {
@@ -211,6 +221,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
     bool is_scope = (neap_op_input(op->op, k)->flags & NEAP_ARG_SCOPE) != 0;
     if (op->in[k] != NULL && type[k].dtype == NEAP_DTYPE_NONE && !is_scope) known = false;
   }
+
   /* Dtypes that a kernel takes, then shapes: what is unknown is left for later. */
   neap_infer infer = {.op = op->op,
                       .attrs = op->attrs,
@@ -220,6 +231,7 @@ static neap_status infer_op(const frame *f, const neap_net_op *op, neap_error *e
                       .out = out,
                       .infer_subnet = infer_subnet,
                       .graph = (void *)(uintptr_t)f};
+
   /* Pseudo-ops and Frees are done away with by the graph: nobody need compute their dtypes. */
   bool is_computed = (op->op->effects & (NEAP_EFFECT_PSEUDO | NEAP_EFFECT_RELEASE)) == 0;
   neap_status status = known && is_computed ? neap_infer_admits(&infer, error) : NEAP_OK;
@@ -295,6 +307,9 @@ neap_status neap_net_check_types(neap_net *net, neap_error *error) {
 neap_status neap_net_check_op_types(neap_net *net, const neap_net_op *op, neap_error *error) {
   frame f[MOST_NESTED];
   NEAP_TRY(walk_all(net, f, error));
+
+  /* What the op would give lies in a table of its own, which goes with the answer: the net is as it
+   * was. */
   neap_net_types types = {.n_done = f[0].types->n_done};
   frame draft = {.net = f[0].net, .types = &types, .outer = &f[0], .is_draft = true};
   neap_status status = infer_op(&draft, op, error);
