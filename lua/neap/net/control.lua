@@ -103,7 +103,69 @@ function cases(who, type_name, list, i)
     function(b) return results_of(b, type_name, cases(who, type_name, list, i + 1)) end
 end
 
---- The common part of If and AsyncIf.
+--- f(name) -> whether a name in a subnet of `net` is that of an outer blob. (A scope stays in its
+-- net.)
+local function outside_of(net)
+  return function(name) return is_known(net, name) and not net:_is_scope(name) end
+end
+
+--- The branches of an If as functions, checked; a condition that is a function is built here.
+-- @return cond, f, g
+local function read_cases(net, who, cond, f, g)
+  if type(cond) == "function" then cond = cond(net) end
+  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then
+    fail(who .. " expects (cond, f [, g]), functions that build the branches")
+  end
+  return cond, f, g
+end
+
+--- Builds the branches of an If, one or two. @return list of { sub, results }
+local function build_branches(net, who, f, g)
+  local branch_name, branches = net:fresh_name "branch", {}
+  for i, builder in ipairs { f, g } do
+    local sub, results = build_branch(net, branch_name .. (i == 1 and ".then" or ".else"), builder)
+    branches[i] = { sub = sub, results = results }
+  end
+  local first, second = branches[1], branches[2]
+  if second and #first.results ~= #second.results then
+    fail(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results))
+  end
+  if not second and #first.results > 0 then
+    fail(who .. ": a branch that returns blobs needs another one for when the condition is false")
+  end
+  return branches
+end
+
+--- What an If writes by name: outer blobs in any branch; without results also what both branches
+-- define under a name that was given; what scopes leave.
+local function names_written(branches, hidden, outside)
+  local first, second = branches[1], branches[2]
+  local function both(name)
+    return second.defined[name]
+      and not first.sub:_is_scope(name)
+      and not naming.is_made_up(first.sub, name)
+      and not naming.is_made_up(second.sub, name)
+  end
+  local names, seen = {}, {}
+  for _, b in ipairs(branches) do append(names, seen, b.writes, outside) end
+  if second and #first.results == 0 then append(names, seen, first.writes, both) end
+  append(names, seen, first.writes, function(name) return hidden[name] end)
+  return names
+end
+
+--- What an If takes from outside: what is read, results that come from outside, and the old values
+-- of what may stay as it is.
+local function names_captured(branches, written_names, outside)
+  local captures, taken = {}, {}
+  for _, b in ipairs(branches) do
+    append(captures, taken, b.reads, outside)
+    append(captures, taken, b.results, function(name) return not b.defined[name] end)
+  end
+  append(captures, taken, written_names, outside)
+  return captures
+end
+
+--- The common part of If and AsyncIf. @return blobs, how many of them are results
 function choose(net, type_name, cond, f, g)
   local who = "net:" .. type_name
   if type(cond) == "table" and not op.is_blob(cond) then
@@ -112,50 +174,19 @@ function choose(net, type_name, cond, f, g)
     end
     return choose(net, type_name, cases(who, type_name, cond, 1))
   end
-  if type(cond) == "function" then cond = cond(net) end
-  if type(f) ~= "function" or (g ~= nil and type(g) ~= "function") then
-    fail(who .. " expects (cond, f [, g]), functions that build the branches")
-  end
-  local branches = {}
-  local branch_name = net:fresh_name "branch"
-  local function build(builder, which)
-    local sub, results = build_branch(net, branch_name .. "." .. which, builder)
-    branches[#branches + 1] = { sub = sub, results = results }
-  end
-  build(f, "then")
-  if g then build(g, "else") end
+  cond, f, g = read_cases(net, who, cond, f, g)
+  local branches = build_branches(net, who, f, g)
   local first, second = branches[1], branches[2]
-  if second and #first.results ~= #second.results then
-    fail(("%s: the branches return %d and %d blobs"):format(who, #first.results, #second.results))
-  end
-  if not second and #first.results > 0 then
-    fail(who .. ": a branch that returns blobs needs another one for when the condition is false")
-  end
+
+  -- Scopes first: what they leave is written to blobs by ops of the branches, which count below.
   local scopes = scope_flow.leave_branches(net, first.sub, second and second.sub)
-  local hidden = scope_flow.hidden(net, scopes)
+  local hidden, outside = scope_flow.hidden(net, scopes), outside_of(net)
   for _, b in ipairs(branches) do b.reads, b.writes, b.defined = uses(b.sub) end
-  -- a scope stays in its net
-  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end
-  -- Written by name: outer blobs in any branch; without results also what both branches define
-  -- under a name that was given; what scopes leave.
-  local written_names, seen = {}, {}
-  for _, b in ipairs(branches) do append(written_names, seen, b.writes, outside) end
-  local function both(name)
-    return second.defined[name]
-      and not first.sub:_is_scope(name)
-      and not naming.is_made_up(first.sub, name)
-      and not naming.is_made_up(second.sub, name)
-  end
-  if second and #first.results == 0 then append(written_names, seen, first.writes, both) end
-  append(written_names, seen, first.writes, function(name) return hidden[name] end)
-  -- Captured: what is read, results that come from outside, and the old values of what may stay as
-  -- it is.
-  local captures, taken = {}, {}
-  for _, b in ipairs(branches) do
-    append(captures, taken, b.reads, outside)
-    append(captures, taken, b.results, function(name) return not b.defined[name] end)
-  end
-  append(captures, taken, written_names, outside)
+  local written_names = names_written(branches, hidden, outside)
+  local captures = names_captured(branches, written_names, outside)
+
+  -- Both branches give the results, then what is written by name, in one order: a branch that
+  -- leaves a name alone gives its old value, which it has captured.
   local outs = {}
   for i = 1, #first.results do outs[i] = net:fresh_name(op.snake(type_name)) end
   for _, name in ipairs(written_names) do outs[#outs + 1] = name end
@@ -164,6 +195,8 @@ function choose(net, type_name, cond, f, g)
     table.move(written_names, 1, #written_names, #names + 1, names)
     b.sub:_interface(captures, names)
   end
+
+  -- Results get names of the scope that is open; what is written by name has its full name.
   local out_names = {}
   for i, name in ipairs(outs) do
     out_names[i] = i <= #first.results and written(net, name) or name
@@ -174,6 +207,8 @@ function choose(net, type_name, cond, f, g)
     state_of(net).line, state_of(net).device)
   for _, b in ipairs(branches) do naming.keep_subnet(net, b.sub) end
   scope_flow.arrive(net, scopes)
+
+  -- Blobs that only scopes, or a layer's statistics, need are nothing that the caller asked for.
   local blobs = {}
   for _, name in ipairs(names) do
     if is_shown(net, hidden, name) then blobs[#blobs + 1] = handle(net, name) end
@@ -281,8 +316,7 @@ end
 local function loop(net, spec)
   local loop_name = net:fresh_name(spec.type:lower())
   local states, rows = parameters(net, spec.init, "state"), parameters(net, spec.seq, "row", true)
-  -- a scope stays in its net
-  local function outside(name) return is_known(net, name) and not net:_is_scope(name) end
+  local outside = outside_of(net)
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
   local body, results = build_branch(net, loop_name .. ".body", spec.step, all)
   if #results < #states then
@@ -328,12 +362,17 @@ local function loop(net, spec)
   naming.keep_subnet(net, body)
   naming.keep_subnet(net, cond)
   scope_flow.arrive(net, scopes)
-  local parts = { {}, {}, {} }
+
+  -- The op gives final states, blobs written by name, stacked rows; callers get the written ones
+  -- last.
+  local final, stacked, by_names = {}, {}, {}
   for i, name in ipairs(names) do
-    local part = parts[i <= #states and 1 or i <= n_state and 3 or 2]
+    local part = stacked
+    if i <= #states then part = final
+    elseif i <= n_state then part = by_names end
     if is_shown(net, hidden, name) then part[#part + 1] = handle(net, name) end
   end
-  return parts
+  return { final, stacked, by_names }
 end
 
 --- Final states, stacked rows, blobs written by name, one after the other.

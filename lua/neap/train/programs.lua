@@ -261,8 +261,8 @@ end
 local function reserve_of(self, n, rows)
   local net = net_of(self, "eval", n)
 
-  -- A total of one byte is refused, and the refusal has the figures: what is fixed, and the least in
-  -- all.
+  -- A total of one byte is refused, and the refusal has the figures: what is fixed, and the least
+  -- in all.
   local memory = copy(self.memory, { total = 1, store = false })
   memory.budget = nil
   -- as a range of batches, which its program is within: refused, with its least
