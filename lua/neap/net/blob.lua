@@ -96,6 +96,8 @@ end
 local function picked(blob, key)
   if op.is_blob(key) or op.is_tensor(key) then return masked(blob, key) end
   local shape = shape_of(blob, "blob[..]")
+
+  -- x[#x + 1] is nil, so that ipairs stops.
   if type(key) == "number" then
     if key == (shape[1] or fail(("%s is a scalar, it has no positions"):format(blob.name))) + 1 then
       return nil
@@ -109,6 +111,9 @@ local function picked(blob, key)
     fail(("%d positions for blob %s of shape (%s)"):format(
       #key, blob.name, table.concat(shape, ",")))
   end
+
+  -- Positions become ranges of one element; their dimensions go afterwards, by a Squeeze. What
+  -- takes the whole dimension needs no Slice.
   local starts, ends, steps, axes, gone = {}, {}, {}, {}, {}
   for d, entry in ipairs(key) do
     local from, to, step, goes = entry_of(entry, shape[d])
@@ -134,6 +139,8 @@ Blob.__index = function(blob, key)
     local row = blob.net:_blob(blob.name)
     return row and row.role
   end
+
+  -- A method that tensors alone have: the user takes a blob for a tensor.
   if rawget(core.Tensor, key) then
     fail(("%s is a blob, which has no value while the net is built: it has no %s; net:If and \z
       neap.where choose by its value in a run"):format(blob.name, key))

@@ -28,12 +28,17 @@ end
 -- @param params table|nil list of {name =, dtype =, shape =}; without a type it is what the owner
 --   gives
 local function build_branch(outer, name, f, params)
+  -- The subnet lies in the scope that is open around it, and shares parameters as that does: its
+  -- names read as if it stood there.
   local sub = outer:_sub(name)
   state_of(sub).outer = outer
   if scope_of(outer) ~= "" then state_of(sub).scopes[1] = scope_of(outer) end
   local partners = state_of(outer).partners
   if partners then state_of(sub).partners = { partners[#partners] } end
   local handles = {}
+
+  -- Parameters with `own` are declared here, in the dtype and shape of what the owner gives: layers
+  -- in f ask for shapes.
   for i, param in ipairs(params or {}) do
     if param.own then sub:_declare(param.name, "input", param.shape, param.dtype, nil, false) end
     handles[i] = handle(sub, param.name)
@@ -46,6 +51,7 @@ end
 
 --- What a subnet reads from around it, and what it writes: lists in order of first appearance.
 local function uses(sub)
+  -- A name that was written before it is read is the subnet's own value.
   local reads, writes, defined, seen = {}, {}, {}, {}
   for _, row in ipairs(sub:_ops()) do
     for _, name in ipairs(row.inputs) do
@@ -77,6 +83,8 @@ end
 -- written outside keeps that meaning.
 local function own_results(sub, results, by_name)
   local taken, own = {}, {}
+
+  -- A result under a name that is also written outside would be one blob for two operands.
   for _, name in ipairs(by_name) do taken[name] = true end
   for i, name in ipairs(results) do
     own[i] = taken[name] and sub:op("Copy", { name }).name or name
@@ -90,6 +98,8 @@ end
 local cases, choose, results_of
 
 function cases(who, type_name, list, i)
+  -- The rest of the list becomes the other branch: an If that stands in it, and is built only
+  -- there.
   local pair, after = list[i], list[i + 1]
   if type(pair) ~= "table" or #pair ~= 2 or type(pair[2]) ~= "function" then
     fail(("%s: item %d of the list expects { condition, function }, got a %s"):format(
@@ -168,6 +178,8 @@ end
 --- The common part of If and AsyncIf. @return blobs, how many of them are results
 function choose(net, type_name, cond, f, g)
   local who = "net:" .. type_name
+
+  -- A list of pairs stands for nested Ifs.
   if type(cond) == "table" and not op.is_blob(cond) then
     if f ~= nil or g ~= nil then
       fail(who .. " expects (cond, f [, g]), or one list of { cond, f } pairs")
@@ -283,6 +295,7 @@ end
 local function parameters(net, names, base, rows)
   local params = {}
   for i, name in ipairs(names) do
+    -- A row of a sequence has the sequence's shape without the first dimension, the steps.
     local dtype, shape = net:_type(name)
     if rows and shape then shape = table.move(shape, 2, #shape, 1, {}) end
     -- In a scope a fresh name is one that the scope has not; the subnet sees those without it, too.
@@ -296,6 +309,9 @@ end
 --- The condition's subnet, the name it returns, and what it reads; nil where the loop has none.
 local function condition(net, spec, name, states, outside)
   if not spec.cond then return nil, {}, {} end
+
+  -- The condition sees the states, gives one flag, and writes nothing outside: it runs once more
+  -- than the body.
   local cond, flags = build_branch(net, name, spec.cond, states)
   local reads, writes = uses(cond)
   if #flags ~= 1 then
@@ -315,6 +331,9 @@ end
 -- @return table {final states, stacked rows, blobs written by name}
 local function loop(net, spec)
   local loop_name = net:fresh_name(spec.type:lower())
+
+  -- The body is built first: what it returns says how many rows are stacked, and what it writes by
+  -- name becomes a state.
   local states, rows = parameters(net, spec.init, "state"), parameters(net, spec.seq, "row", true)
   local outside = outside_of(net)
   local all = table.move(rows, 1, #rows, #states + 1, table.move(states, 1, #states, 1, {}))
@@ -325,6 +344,8 @@ local function loop(net, spec)
         spec.who, #states, #results))
   end
   local cond, flags, cond_reads = condition(net, spec, loop_name .. ".cond", states, outside)
+
+  -- What scopes leave is written to blobs by ops of the body, which count below.
   local scopes = scope_flow.leave_loop(net, spec.who, body, cond)
   local hidden = scope_flow.hidden(net, scopes)
   local reads, writes, defined = uses(body)
@@ -335,10 +356,16 @@ local function loop(net, spec)
   append(captures, seen, results, function(name) return outside(name) and not defined[name] end)
   append(captures, seen, cond_reads, outside)
   append(captures, seen, flags, outside)
+
+  -- What the body gives, in the order of the op: next states, outer blobs written by name, rows to
+  -- stack.
   local own = own_results(body, results, by_name)
   local gives = table.move(own, 1, #states, 1, {})
   table.move(by_name, 1, #by_name, #gives + 1, gives)
   table.move(own, #states + 1, #own, #gives + 1, gives)
+
+  -- What it takes, in the same order: states, the old values of what it writes, rows of the
+  -- sequences, and captures. The condition takes the same.
   local takes, ins, outs = {}, {}, {}
   local function take(name, operand)
     takes[#takes + 1] = name
@@ -401,6 +428,8 @@ end
 
 --- A While whose first state says whether to stop: the condition is asked only while it doesn't.
 function stopping(net, o)
+  -- The first state, false, says whether the last iteration asked to stop. Callers know nothing of
+  -- it: it is taken from the results.
   local init = operands(net, o.init, "While")
   table.insert(init, 1, net:const(false).name)
   local parts = loop(net, {
@@ -418,6 +447,7 @@ function stopping(net, o)
       return (b:If(stopped, function(inner) return inner:const(false) end, go_on))
     end,
     step = function(b, _, ...)
+      -- stop_if looks at the next states, so it is built behind the body, in the same net.
       local results = table.pack(o.body(b, ...))
       for i = 1, #init - 1 do
         if type(results[i]) == "string" then results[i] = b:blob(results[i]) end
@@ -467,6 +497,7 @@ end
 --- Positions of the step net's ops, from 0, whose outputs are the listed blobs. An op is repeated
 -- or not, so all its outputs must be listed.
 local function ops_of_blobs(sub, names, who)
+  -- C counts ops from 0.
   local listed, found, positions = {}, {}, {}
   for _, name in ipairs(names) do listed[op.is_blob(name) and name.name or name] = true end
   for i, row in ipairs(sub:_ops()) do
@@ -504,10 +535,14 @@ local function masked(step, n_state)
   return function(b, ...)
     local given = table.pack(...)
     local mask = given[given.n]
+
+    -- The step may write over a state: its old value is copied before, for sequences that have
+    -- ended.
     local old = naming.keep_old(b, given, n_state)
     local results = table.pack(step(b, table.unpack(given, 1, given.n - 1)))
     for i = 1, results.n do
       local new = type(results[i]) == "string" and b:blob(results[i]) or results[i]
+      -- The mask's row is (N): it broadcasts over the dimensions behind the first.
       local axes = {}
       for d = 2, #new.shape do axes[#axes + 1] = d end
       local alive = #axes > 0 and mask:unsqueeze { axes = axes } or mask
@@ -540,6 +575,8 @@ function Net:Recurrent(o)
     fail("net:Recurrent: seq names no sequence: the number of steps comes from it")
   end
   local step = o.step
+
+  -- SequenceMask (T,N) is one more sequence, whose row the wrapped step takes last.
   if o.lengths then
     seq[#seq + 1] = self:op("SequenceMask", { seq[1], o.lengths }).name
     step = masked(step, #init)
@@ -570,6 +607,8 @@ function Net:Scan(o)
   check_fields("net:Scan", o, { init = true, seq = true, body = true, axis = true })
   must_be_function("net:Scan", "body", o.body)
   local seq, init, axis = operands(self, o.seq, "Scan"), operands(self, o.init, "Scan"), o.axis or 1
+
+  -- The op runs along the first dimension: others are turned to the front, and stacked rows back.
   if axis ~= 1 then
     for i, name in ipairs(seq) do seq[i] = handle(self, name):transpose(1, axis) end
   end
@@ -594,12 +633,17 @@ function Net:Loop(o)
   if math.type(trip) == "integer" and trip < 0 then
     fail(("net:Loop: trip can't be negative, got %d"):format(trip))
   end
+
+  -- A number of iterations is a bound that the op knows; a blob is compared with the counter in
+  -- each. No iteration at all needs the comparison too, since the op's bound is at least 1.
   if math.type(trip) == "integer" and trip > 0 then
     max, trip = math.min(max or trip, trip), nil
   elseif trip ~= nil then
     if math.type(trip) == "integer" then trip, max = self:const(0, "i64"), max or 1 end
     trip = handle(self, reader(self, trip, "Loop"))
   end
+
+  -- Two states before the user's: the number of the iteration, and whether to go on.
   local init = { self:const(0, "i64").name, reader(self, o.cond or self:const(true), "Loop") }
   for _, name in ipairs(operands(self, o.init, "Loop")) do init[#init + 1] = name end
   local parts = loop(self, {
@@ -623,6 +667,8 @@ function Net:Loop(o)
       return i + 1, go:reshape {}, table.unpack(results, 2, results.n)
     end,
   })
+
+  -- The flag is dropped, the count comes behind the stacked rows.
   local count = table.remove(parts[1], 1)
   table.remove(parts[1], 1)
   table.insert(parts[2], count)

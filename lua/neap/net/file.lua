@@ -31,6 +31,7 @@ end
 
 --- The chunk of a net file; raises for one that does not compile.
 local function compile(text, chunk_name)
+  -- A first line "#!" makes a net file a script.
   local chunk, message = load((text:gsub("^#[^\n]*", "")), chunk_name)
   if not chunk then error(message, 0) end
   return chunk
@@ -50,6 +51,7 @@ local function zoo()
     if stem then
       local chunk_name = "@" .. stem .. ".lua"
       local family = compile(core.embedded(path), chunk_name)()
+      -- Families are read here, none is built.
       for name, defaults in pairs(family.nets or { [stem] = {} }) do
         if found[name] then fail("two families of the zoo have a net " .. name) end
         found[name] = { family = family, defaults = defaults, chunk_name = chunk_name }
@@ -67,6 +69,7 @@ function netfile.names() return options.keys(zoo()) end
 local function record_of(name, family, defaults)
   local spec = { doc = family.options.doc, example = family.options.example }
   for i, field in ipairs(family.options) do
+    -- A copy: members differ in defaults, and the family's own stay.
     local own = {}
     for key, value in pairs(field) do own[key] = value end
     if defaults[field[1]] ~= nil then own[3] = defaults[field[1]] end
@@ -140,6 +143,7 @@ local function check_fields(who, result)
         near and (", did you mean \"" .. near .. "\"?")
           or "; it takes " .. table.concat(options.keys(fields), ", ")))
     end
+    -- A net has no loss to be given: it is in it, or not wanted.
     if result.net and (of_models[key] or key == "model") then
       fail(("%s: the net file gives a net, and a net has its own %s: leave \"%s\" out"):format(
         who, key == "model" and "ops" or key, key))
@@ -170,6 +174,7 @@ local function read_net(stem, ...)
     if not text then error(chunk_name, 0) end
     chunk_name = "@" .. stem
   else
+    -- A user's file of that name goes before the zoo's.
     text, chunk_name = users_text(stem)
   end
   local given = select(2, ...)
@@ -189,6 +194,8 @@ end
 -- @return table {model =, loss =, optimizer =, batch =, train_batch =, name =, mem_param =} or
 --   {net =, name =, mem_param =}
 function netfile.load(name, ...)
+  -- "lenet:32" is lenet with a batch of 32; what follows a colon otherwise is a slip, unless it is
+  -- part of a path.
   local stem, batch = name:match "^(.-):(%d+)$"
   stem = stem or name
   local before, wrong = stem:match "^(.+):([^:/]*)$"
@@ -202,6 +209,8 @@ function netfile.load(name, ...)
   local reader = readers[stem:lower():match "%.(%w+)$"]
   if reader then return of_others(reader, stem, math.tointeger(batch)) end
   local result, chunk_name = read_net(stem, ...)
+
+  -- A module or a net alone is a file that says nothing else.
   if type(result) == "table" and rawget(result, "_is_module") then result = { model = result } end
   if type(result) == "userdata" then result = { net = result } end
   if type(result) ~= "table" or not (result.model or result.net) then
@@ -241,6 +250,8 @@ end
 function netfile.plan(file, o, memory)
   if file.net then return file.net:plan(memory) end
   local net, _, assumed = netfile.build(file, o)
+
+  -- Planned again, the net is built again, for another batch or without some modules.
   local function parts(all)
     local rest = {}
     for key, value in pairs(all) do
@@ -263,11 +274,15 @@ function netfile.build(file, o)
   if file.net then return file.net, {} end
   local neap = require "neap"
   local train, assumed = o.train or false, {}
+
+  -- What a classifier of another program's file gives tells whether cross-entropy fits it.
   if train and file.gives and not file.loss and not file.gives:match "f%d+$" then
     fail(("%s gives %s, which no loss judges: it infers, and can't be trained (--infer)"):format(
       file.name, file.gives))
   end
   for i, note in ipairs(file.notes or {}) do assumed[i] = note end
+
+  -- What nobody said is said to the user.
   if train and not file.loss then assumed[#assumed + 1] = "cross-entropy" end
   if train and not file.optimizer then assumed[#assumed + 1] = "SGD with momentum" end
   local net, blobs = file.model:net {

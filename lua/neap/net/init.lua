@@ -83,6 +83,8 @@ end
 function Net:param(name, shape, init, given)
   local options = param_options:read(given)
   if type(init) == "number" then init = { op = "Constant", value = init } end
+
+  -- A variable scope has rules of its own about parameters that are there already.
   local full, variables = written_param(self, name), state_of(self).variables
   if variables and #variables > 0 then
     return variables[#variables].param(self, full, shape, init, options)
@@ -108,6 +110,7 @@ function net_module.capture(net, captured) state_of(net).captured = captured end
 --- A tensor beside blobs as an input of the net around, the same tensor once; or what a function of
 -- the type of t gives.
 local function captured_input(net, captured, t, source)
+  -- By identity: two tensors with the same numbers may change apart.
   local n = 0
   for name, known in pairs(captured) do
     n = n + 1
@@ -140,8 +143,12 @@ end
 -- run to run, an op makes it.
 local function literal(net, t)
   while state_of(net).outer do net = state_of(net).outer end
+
+  -- The hash stands for the bytes; with dtype and shape it tells values apart.
   local name = ("const_%s_%s_%s"):format(t.dtype, table.concat(t.shape, "x"), t:hash():sub(1, 16))
   if net:_blob(name) then return handle(net, name) end
+
+  -- The numbers go into the net as attributes, so that its text and files carry them.
   local values = t:reshape(-1):totable()
   for i, x in ipairs(values) do
     if type(x) == "boolean" then values[i] = x and 1 or 0 end
@@ -167,6 +174,8 @@ function Net:const(value, dtype)
   local state = state_of(self)
   if type(value) == "boolean" then value, dtype = value and 1 or 0, dtype or "bool" end
   if type(value) == "number" then
+    -- The same number is one blob as long as nobody writes to it. "%a" is exact; large integers
+    -- stand beside it, since floats from 2^53 on do not tell all of them apart.
     local key = ("%s %a %s"):format(dtype or "f32", value, math.abs(value) > 2^53 and value or "")
     if not state.consts then naming.set(self, state, "consts", {}) end
     local known = state.consts[key]
@@ -176,6 +185,7 @@ function Net:const(value, dtype)
       value = value,
       dtype = dtype or "f32",
     })
+    -- Made in a scope, the blob has a name of the scope, which means nothing outside.
     if scope_of(self) == "" then
       naming.set(self, state.consts, key, blob)
       naming.set(self, state.consts, blob.name, key)
@@ -183,6 +193,7 @@ function Net:const(value, dtype)
     return blob
   end
   if op.is_tensor(value) and (dtype == nil or dtype == value.dtype) then
+    -- In a net that captures, a tensor is an input: it may have other numbers in the next run.
     local outer = self
     while state_of(outer).outer and not state_of(outer).take do outer = state_of(outer).outer end
     local captured = state_of(outer).captured
@@ -244,6 +255,8 @@ local function add_composed(net, r, ins, outs, attrs)
   if outs ~= nil and (type(outs) == "string" or op.is_blob(outs)) then outs = { outs } end
   local inputs, named = {}, type(outs) == "table" and outs or {}
   local n = naming.count(named, r.name)
+
+  -- Handles, since `of` is written for blobs and tensors alike.
   for i, name in ipairs(read_list(net, ins, r.name)) do inputs[i] = name and handle(net, name) end
   local scope = scope_for(net, r, op.is_blob(named[1]) and named[1].name or named[1])
   local results = naming.inside(net, function()
@@ -255,6 +268,7 @@ local function add_composed(net, r, ins, outs, attrs)
       n))
   end
   for i = 1, n do
+    -- Under the names that were asked for the results are views: no bytes are moved.
     if outs[i] then results[i] = net:op("Alias", { results[i] }, { outs[i] }) end
   end
   return table.unpack(results, 1, n)
@@ -277,12 +291,16 @@ function Net:op(type_name, ins, outs, attrs, name)
     fail(("%s: the op's name, behind its attributes, is a text, got a %s; net:%s(inputs, outputs, \z
       attributes, name)"):format(type_name, op.is_blob(name) and "blob" or type(name), type_name))
   end
+
+  -- What is made of other ops is added all or nothing: a failure in the middle leaves none of them.
   local made_of = op.records[type_name] and op.records[type_name].made_of
   if made_of then
     return naming.attempt(self, add_composed, self, op.records[type_name], ins, outs, attrs)
   end
   local in_names = read_list(self, ins, type_name)
   local out_names
+
+  -- As many outputs as asked for get names here; without `outs` the record says how many.
   if math.type(outs) == "integer" then
     local n = outs
     if n < 0 or n > 4096 then fail(("%s: %d outputs are asked for"):format(type_name, n)) end
@@ -308,10 +326,15 @@ function Net:op(type_name, ins, outs, attrs, name)
       end
     end
   end
+
+  -- In the body of a Do a name may be a local that is there only on some ways.
   local check_read = state_of(self).check_read
   for _, in_name in ipairs(check_read and in_names or {}) do
     if in_name and not self:_blob(in_name) then check_read(in_name) end
   end
+
+  -- Scopes are followed while the net is built: what an op does to one is noted before and behind
+  -- it.
   local uses_scope = type_name == "HasScope" or type_name == "Do"
   if uses_scope then scope_flow.enter(self, in_names[#in_names]) end
   if type_name == "HasScope" and #in_names == 1 and next(attrs or {}) == nil then
@@ -321,6 +344,8 @@ function Net:op(type_name, ins, outs, attrs, name)
   end
   local names = naming.add(self, type_name, in_names, out_names, attrs, name, scope_of(self),
     state_of(self).line, state_of(self).device)
+
+  -- A blob that has been written holds no constant any more.
   forget_consts(self, names)
   if type_name == "Free" then forget_consts(self, in_names) end
   if type_name == "CreateScope" then scope_flow.created(self, names[1]) end
@@ -340,6 +365,8 @@ function Net:scope(name, f, ...)
   local state, thread = state_of(self), coroutine.running()
   local scope, before = scope_of(self), current[thread]
   local param_scope = param_path_of(self)
+
+  -- Paths of parameters are kept beside those of ops where a variable scope has made them differ.
   state.scopes[#state.scopes + 1] = scope == "" and name or scope .. "/" .. name
   local depth = #state.scopes
   if state.param_scopes then
@@ -347,6 +374,7 @@ function Net:scope(name, f, ...)
   end
   current[thread] = self
   local left = false
+  -- All above goes too: a scope within may have been left open.
   local function leave()
     for i = #state.scopes, depth, -1 do state.scopes[i] = nil end
     current[thread], left = before, true
@@ -446,6 +474,8 @@ local function in_order(blobs, grads)
     local name = op.is_blob(key) and key.name or key
     return name ~= nil and by_name[name] or key
   end
+
+  -- A key may be a name, or a handle of the same blob in a net around or within.
   return setmetatable(grads, {
     __index = function(t, key)
       if key == nil then return nil end
@@ -457,6 +487,7 @@ local function in_order(blobs, grads)
       rawset(t, blob, gradient)
     end,
     __pairs = function(t)
+      -- By position: pairs over the table would have another order in each run.
       local i = 0
       return function()
         local gradient
@@ -489,6 +520,9 @@ function Net:gradient(loss, given)
       by is { wrt = {..} }"):format(
         type(loss) == "table" and "a list" or options.shown(loss)))
   end
+
+  -- Without `wrt` a parameter that the loss does not depend on gets zeros, since nobody asked for
+  -- it by name.
   local names = self:_gradient(reader(self, loss, "gradient"), wrt, o.allow_unused or o.wrt == nil)
   local blobs, grads = {}, {}
   for i, name in ipairs(names) do
@@ -631,6 +665,9 @@ Net.meta.__index = function(_, key)
   if type(key) ~= "string" then return nil end
   local known = closures[key]
   if known then return known end
+
+  -- The method of an op is made when it is first asked for, and kept: there are many, and few are
+  -- used.
   local record = op.records[key]
   if record and not record.internal then
     local function add(self, ins, outs, attrs, name)

@@ -52,6 +52,7 @@ end
 
 --- Sets t[key], of what Lua knows of a net, so that a call that fails later leaves it as it was.
 function M.set(net, t, key, value)
+  -- Nobody undoes anything unless a call is under way.
   local log = M.state_of(outermost(net)).log
   if log then log[#log + 1] = { t, key, t[key] } end
   t[key] = value
@@ -60,12 +61,14 @@ end
 --- f(...) -> f's results, as one addition to `net`: when it raises, the net and all around and
 -- within it are as they were before, in C (src/net/mark.c) and here.
 function M.attempt(net, f, ...)
+  -- Calls within calls share one log; each undoes its own part of it, from the end.
   local state = M.state_of(outermost(net))
   local log, is_first = state.log or {}, state.log == nil
   state.log = log
   local mark, n_before, keep = net:_mark(), #log, false
   local _ <close> = setmetatable({}, { __close = function()
     if not keep then
+      -- The newest change first: one key may have changed several times.
       for i = #log, n_before + 1, -1 do
         local change = log[i]
         change[1][change[2]], log[i] = change[3], nil
@@ -122,12 +125,15 @@ end
 -- partner gives way to it, and so on.
 -- @tparam {[string]=string} partner paths, no one of them leading back to itself
 function M.shared_path(partner, path)
+  -- The longest beginning of the path that has a partner.
   local head, to = path, nil
   while head ~= "" and to == nil do
     to = partner[head]
     if to == nil then head = head:match "^(.*)/[^/]*$" or "" end
   end
   if to == nil then return path end
+
+  -- What lies behind it comes along. The partner may share with another one itself.
   local rest, base = path:sub(#head + 2), M.shared_path(partner, to)
   if base == "" or rest == "" then return base .. rest end
   return base .. "/" .. rest
@@ -158,6 +164,7 @@ end
 function M.fresh_name(net, base)
   local counts = M.state_of(net).counts
   local name
+  -- The count goes up where a name is taken, too: it is not tried again.
   repeat
     M.set(net, counts, base, (counts[base] or 0) + 1)
     name = counts[base] == 1 and base or base .. "_" .. counts[base]
@@ -182,6 +189,7 @@ end
 -- first.
 -- @return table {blobs as they were when this was called}
 function M.keep_old(net, blobs, n)
+  -- From now on an op that writes one of the blobs makes a copy first.
   local old, position = table.move(blobs, 1, n, 1, {}), {}
   for i = 1, n do position[blobs[i].name] = i end
   M.state_of(net).before_write = function(name)
@@ -196,6 +204,8 @@ local function begins(name, path) return name:sub(1, #path + 1) == path .. "/" e
 --- The full name of something written in the current scope.
 function M.written(net, name)
   local scope = M.scope_of(net)
+
+  -- A name that begins with the path was written in full.
   if scope == "" or begins(name, scope) then return name end
   return scope .. "/" .. name
 end
@@ -220,6 +230,7 @@ end
 
 --- Whether a name means something in the net or around it.
 function M.is_known(net, name)
+  -- Outwards through the nets. Asking may itself take a local into the body of a Do.
   while net do
     local state = M.state_of(net)
     if net:_blob(name) or (state.take and state.take(name)) then return true end
@@ -232,6 +243,7 @@ end
 -- none does.
 local function read_in(net, name, scope)
   while scope ~= "" do
+    -- A name that begins with the scope's path is a full one.
     if begins(name, scope) then return name end
     local full = scope .. "/" .. name
     if M.is_known(net, full) then return full end
@@ -246,12 +258,17 @@ function M.read(net, name)
     local row = full and net:_blob(full)
     return row and row.role == "parameter" and full
   end
+
+  -- Where a second visit to a variable scope, or a sharing, gives parameters another path, a name
+  -- that the scope itself does not know may be one of theirs. Nothing but parameters is shared.
   if params ~= scope
       and not begins(name, scope)
       and not M.is_known(net, scope == "" and name or scope .. "/" .. name) then
     local full = parameter(params == "" and name or params .. "/" .. name)
     if full then return full end
   end
+
+  -- The scopes from within outwards, then where parameters are shared with.
   local full = read_in(net, name, scope)
   if full then return full end
   full = params ~= scope and parameter(read_in(net, name, params))
@@ -275,6 +292,8 @@ end
 -- @param what string for the message: what is called
 function M.net_within(net, what)
   local inner = M.current[coroutine.running()]
+
+  -- Outwards from where the function runs to `net`: in between no body of a Do may lie.
   local at = inner
   while at and at ~= net do
     if M.state_of(at).take then

@@ -34,6 +34,8 @@ local function sorted_bindings(net, bindings)
       refuse(("net:Do: \"%s\" is bound to a %s; a blob or its name is expected"):format(
         inner, type(outer)))
     end
+
+    -- What is not there yet outside is made there, under the scope that is open.
     local name = reader(net, outer, "net:Do")
     local exists = is_known(net, name)
     list[#list + 1] = {
@@ -66,6 +68,9 @@ local function build(net, body, f, list, scope, reuse)
   for _, b in ipairs(list) do
     if b.exists then body:_take(b.inner, net:_type(b.outer)) end
   end
+
+  -- A name that the body does not know is looked for in the frame when it is first used, and taken
+  -- in then: so the body takes the locals that it reads, and no others.
   local state = state_of(body)
   state.take = function(name)
     local label = reuse and (net:_local(scope, name) or scope_flow.import(net, scope, name))
@@ -99,6 +104,7 @@ local do_options = record.declare("net:Do", {
 
 --- net:Do{ bindings =, body =, scope =, .. } -> blobs: see the record.
 function Net:Do(given, ...)
+  -- The op's own form, with inputs and outputs, goes through.
   if type(given) ~= "table"
       or op.is_blob(given)
       or given.body == nil and (given[1] ~= nil or select("#", ...) > 0) then
@@ -107,6 +113,8 @@ function Net:Do(given, ...)
   local o = do_options:read(given)
   local scope, list = reader(self, o.scope, "net:Do"), sorted_bindings(self, o.bindings or {})
   scope_flow.enter(self, scope)
+
+  -- A function is built into a closed net; a net is copied, and its inputs are locals by name.
   local body, results
   if type(o.body) == "function" then
     body = self:_sub(self:fresh_name "body", true)
@@ -119,15 +127,23 @@ function Net:Do(given, ...)
       end
     end
   end
+
+  -- What the function returns is bound as any other blob, to a name made up outside.
   for i, name in ipairs(results) do
     list[#list + 1] = { inner = name, outer = written(self, self:fresh_name "do"), result = i }
   end
+
+  -- An input is what the body reads first, or binds without writing; an output what it writes, or
+  -- what is not there yet.
   local reads, writes = uses(body)
   local ins, outs, inner, where, shown = {}, {}, {}, {}, {}
   for _, b in ipairs(list) do
     if b.exists and (reads[b.inner] or not writes[b.inner]) then ins[#ins + 1] = b.outer end
     if writes[b.inner] or not b.exists then outs[#outs + 1] = b.outer end
   end
+
+  -- Where each inner name stands among the op's operands: inputs first, then outputs. Of both it is
+  -- the input.
   for _, b in ipairs(list) do
     inner[#inner + 1] = b.inner
     for i, name in ipairs(ins) do where[#inner] = name == b.outer and i or where[#inner] end
@@ -211,6 +227,9 @@ local function scoped_param(settings)
       return net:declare(full, "parameter", shape, o.dtype,
         init or settings.init or { op = "Constant", value = 0 }, trainable ~= false)
     end
+
+    -- The parameter is there: to share it, the call or a scope must say so, or it is found by a
+    -- shared path.
     local reuse = o.reuse
     if reuse == nil then reuse = settings.reuse end
     -- to share is to be found again
@@ -260,12 +279,16 @@ function Net:variable_scope(name, given, f, ...)
   local state = state_of(self)
   state.variables, state.visits, state.param_scopes = state.variables or {}, state.visits or {},
     state.param_scopes or {}
+
+  -- Inner scopes inherit what they do not say.
   local outer, param_path = state.variables[#state.variables] or {}, param_path_of(self)
   param_path = param_path == "" and name or param_path .. "/" .. name
   if type(o.init) == "number" then o.init = { op = "Constant", value = o.init } end
   for _, key in ipairs { "reuse", "init", "trainable" } do
     if o[key] == nil then o[key] = outer[key] end
   end
+
+  -- A second visit gives ops a path of its own, "name_2", and parameters the old one.
   local path = scope_of(self) .. "/" .. name
   naming.set(self, state.visits, path, (state.visits[path] or 0) + 1)
   local visit = state.visits[path]
@@ -274,6 +297,8 @@ function Net:variable_scope(name, given, f, ...)
   local depth = #state.variables + 1
   o.param = scoped_param(o)
   state.variables[depth] = o
+
+  -- The handle of net:scope leaves it; the variables go with it.
   local leave_scope = getmetatable(scope).__close
   local function leave()
     for i = #state.variables, depth, -1 do state.variables[i] = nil end
@@ -291,6 +316,7 @@ local function check_partners(partner)
     while at do
       if seen[at] then fail(("net:parameter_sharing: \"%s\" leads back to itself"):format(from)) end
       seen[at] = true
+      -- As shared_path goes: by the longest beginning that has a partner.
       local head, to = at, partner[at]
       while head ~= "" and to == nil do
         head = head:match "^(.*)/[^/]*$" or ""
@@ -321,10 +347,15 @@ function Net:parameter_sharing(shared, f, ...)
   local state, path, partner = state_of(self), param_path_of(self), {}
   state.partners = state.partners or {}
   local depth = #state.partners + 1
+
+  -- Sharings may stand in each other: the inner one knows what the outer ones say.
   for from, to in pairs(state.partners[depth - 1] or {}) do partner[from] = to end
   local function full(name)
     return path == "" and name or name == "" and path or path .. "/" .. name
   end
+
+  -- Paths begin at the scope that is open. A scope that shares with one inside itself would never
+  -- end.
   for from, to in pairs(shared) do
     if type(from) ~= "string" or type(to) ~= "string" or from == "" then
       fail("net:parameter_sharing: a scope shares with another one, { right = \"left\" }; both \z

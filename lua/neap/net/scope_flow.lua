@@ -64,6 +64,8 @@ end
 --- A Do whose body copies bound blobs to locals (`put`) or locals to bound blobs. pairs: list of {
 -- local, blob }.
 local function move(net, s, pairs_, put, reuse)
+  -- The body is a closed net. Its bound names must be no locals of the frame: "top/1" and so on,
+  -- with _ behind where a local is called so.
   local body, inner, where, blobs = net:_sub(net:fresh_name "body", true), {}, {}, {}
   for i, pair in ipairs(pairs_) do
     local name, bound = pair[1], "top/" .. i
@@ -73,6 +75,8 @@ local function move(net, s, pairs_, put, reuse)
     add(body, "Copy", { from }, { to })
     inner[i], where[i], blobs[i] = bound, i, pair[2]
   end
+
+  -- With `put` the blobs are read and the scope is written, else the other way round.
   blobs[#blobs + 1] = s
   add(net, "Do", put and blobs or { s }, put and { s } or blobs,
     { net = body, inner_blobs = inner, outer_blobs_idx = where, reuse_workspace = reuse })
@@ -80,6 +84,8 @@ local function move(net, s, pairs_, put, reuse)
 end
 
 --- Whether local `name` is in the top frame of `s` for certain.
+-- A local of this net's own; one that another net left in the workspace; one of a net around, whose
+-- top frame is still the one that is seen here.
 local function has(net, s, name)
   local r = known(net, s)
   if net:_local(s, name) then return true end
@@ -96,8 +102,12 @@ end
 --- The blob of `net` that holds local `name` as it is now.
 local function carried(net, s, name)
   local r, blob = record(net, s), blob_for(net, s, name)
+
+  -- As long as nobody writes the local, its blob serves again.
   if r.current[name] then return blob end
   if not net:_local(s, name) then M.import(net, s, name) end
+  -- A local that was brought in and is read before it is written: an iteration of a loop needs it
+  -- from the one before.
   if r.imported[name] and not r.changed[name] then set(net, r.taken, name, true) end
   move(net, s, { { name, blob } }, false, true)
   set(net, r.current, name, true)
@@ -109,6 +119,9 @@ end
 function M.import(net, s, name)
   local r = known(net, s)
   if not r or r.pushed or not has(net, s, name) then return nil end
+
+  -- From the workspace it comes as an input, from a net around as a blob that carries it; either
+  -- way a Do puts it into the frame here.
   local blob
   if r.source then
     local left = r.source[name]
@@ -125,6 +138,8 @@ end
 --- Raises for a local that is there only if a branch was taken or a loop has run.
 function M.check_read(net, s, name)
   local r = known(net, s)
+
+  -- Up to the net whose frame it is.
   while r and r.outer and not r.pushed do r = known(r.outer, s) end
   if not r or not r.lost[name] then return end
   error(core.error {
@@ -157,9 +172,13 @@ end
 --- Called before an op of `net` uses scope `s`: one of a net around becomes one here too.
 function M.enter(net, s)
   local outer = state_of(net).outer
+
+  -- The nets around come first: the scope must be one of theirs before it can be one here.
   if not s or outer == nil or net:_blob(s) or not net:_is_scope(s) then return end
   M.enter(outer, s)
   local around = record(outer, s)
+
+  -- Whether it has a frame is known, or is read from a flag that the net around has.
   local flag = not around.sure and flag_of(outer, s) or nil
   add(net, "CreateScope", {}, { s })
   local r = record(net, s)
@@ -172,12 +191,16 @@ end
 -- @param attrs table of the Do
 function M.did(net, s, attrs)
   local r = record(net, s)
+
+  -- A new frame hides the one below: what is known of locals was of that one.
   if not attrs.reuse_workspace then
     set(net, r, "pushed", true)
     set(net, r, "changed", {})
     set(net, r, "current", {})
     set(net, r, "lost", {})
   end
+
+  -- What the body wrote: bound names are blobs outside, unless the frame keeps copies of them.
   local copies, bound = attrs.copy_external_blobs, {}
   for _, name in ipairs(not copies and attrs.inner_blobs or {}) do bound[name] = true end
   local function wrote(name)
@@ -192,6 +215,8 @@ function M.did(net, s, attrs)
     for _, name in ipairs(row.outputs) do wrote(name) end
   end
   for _, name in ipairs(copies and attrs.inner_blobs or {}) do wrote(name) end
+
+  -- Behind a Do the scope has a frame, whatever ran before.
   if r.sure then return end
   if r.flag then set_flag(net, r.flag, 1) end
   set(net, r, "sure", true)
@@ -215,6 +240,8 @@ end
 --- Called after CreateScope: the scope is empty.
 function M.created(net, s)
   local r = record(net, s)
+
+  -- Later reads of the flag find that the scope is empty.
   if r.flag then set_flag(net, r.flag, 0) end
   set(net, state_of(net).scope_flow, s, nil)
   if r.flag then set(net, record(net, s), "flag", r.flag) end
@@ -222,6 +249,7 @@ end
 
 --- What HasScope is here: type, inputs, attributes of an op. Without branches C knows the answer.
 function M.has_scope(net, s)
+  -- Only where a branch or another net may have changed the answer does it depend on the run.
   local r = s and known(net, s) or s and net:_blob(s .. ".top") and record(net, s)
   if not r or not (r.outer or r.flag) then return "HasScope", { s } end
   if r.sure then return "Constant", {}, { shape = { 1 }, value = 1, dtype = "bool" } end
@@ -248,6 +276,8 @@ function M.export(net, s)
   if r.source then
     core.fail(("net:export_scope: scope \"%s\" came from another net, which leaves it"):format(s))
   end
+
+  -- The flag and the locals are copied to state, which lasts from run to run.
   local type_name, ins, attrs = M.has_scope(net, s)
   add(net, type_name, ins, { flag }, attrs)
   add(net, "Copy", { flag }, { shared_flag(net, s) })
@@ -278,6 +308,8 @@ function M.import_from(net, s, from)
         it"):format(s),
     })
   end
+
+  -- Nothing is read yet: locals come in as inputs when a body asks for them.
   add(net, "CreateScope", {}, { s })
   local flag, r = unused(net, s .. ".top"), record(net, s)
   add(net, "Copy", { shared_flag(net, s) }, { flag })
@@ -333,12 +365,15 @@ end
 -- each way there is; nil: the way on which nothing happens.
 local function leave(net, s, subs, n)
   local changed, lost, pushed, sure, moved = {}, {}, false, true, {}
+
+  -- What any way changes, whether any way pushes a frame, and whether all ways leave one.
   for i = 1, n do
     local r = subs[i] and known(subs[i], s)
     for name in pairs(r and r.changed or {}) do changed[name] = true end
     pushed, sure = pushed or r and r.pushed, sure and r and r.sure
   end
   for _, name in ipairs(keys(changed)) do
+    -- A local is there behind only if each way writes it or leaves the old one visible.
     local everywhere, somewhere_as_before = true, false
     for i = 1, n do
       local r = subs[i] and known(subs[i], s)
@@ -347,9 +382,12 @@ local function leave(net, s, subs, n)
       somewhere_as_before = somewhere_as_before or not writes
     end
     if everywhere then
+      -- Where some way leaves it as it was, the blob must hold the old value beforehand.
       local blob = somewhere_as_before and carried(net, s, name) or blob_for(net, s, name)
       check_types(net, s, name, blob, subs, n, somewhere_as_before)
       for i = 1, n do
+        -- Each way that writes it copies it into the blob, which is then a name that the branch
+        -- writes.
         local r = subs[i] and known(subs[i], s)
         if r and r.changed[name] then move(subs[i], s, { { name, blob } }, false, true) end
       end
@@ -384,6 +422,9 @@ end
 -- leave.
 function M.leave_loop(net, who, body, cond)
   local list = {}
+
+  -- The condition may read a scope, but neither push a frame nor write what is there: it runs once
+  -- more than the body.
   for _, s in ipairs(cond and used { cond } or {}) do
     local r = known(cond, s)
     if r.pushed then
@@ -404,6 +445,9 @@ function M.leave_loop(net, who, body, cond)
   end
   for _, s in ipairs(used { body }) do
     local r = known(body, s)
+
+    -- An iteration that pushes a frame hides the one below: what it reads of that would be missing
+    -- in the next one.
     for _, name in ipairs(keys(r.pushed and r.taken or {})) do
       if not r.changed[name] then
         refuse(who, s, name,
@@ -419,6 +463,7 @@ function M.leave_loop(net, who, body, cond)
         end
       end
     end
+    -- Two ways: the body ran, or it never did.
     list[#list + 1] = leave(net, s, { body }, 2)
   end
   return list
@@ -429,6 +474,8 @@ end
 function M.arrive(net, list)
   for _, way in ipairs(list) do
     local s, r = way.scope, record(net, way.scope)
+
+    -- The locals go back into a frame: into the top one, or a new one where some way pushed.
     if way.pushed or #way.moved > 0 then move(net, s, way.moved, true, not way.pushed) end
     if way.pushed then
       -- of the frame below, which is the top one on some ways
