@@ -152,7 +152,10 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   neap_graph *graph = b->graph, **list = neap_arena_copy(&graph->arena, sub, 2 * sizeof *sub);
   int n_in = 1 + g->n_cap + g->n_seed,
       made = list != NULL ? graph_add_node(graph, node->op, n_in, g->n_wrt) : -1;
-  if (made < 0) return free_branches(sub), graph_no_memory(error);
+  if (made < 0) {
+    free_branches(sub);
+    return graph_no_memory(error);
+  }
   neap_node *back = &graph->node[made];
   memcpy(back->in, g->in, (size_t)n_in * sizeof *back->in);
   back->attrs = node->attrs, back->name = node->name, back->scope = node->scope,

@@ -282,15 +282,15 @@ static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_gra
   }
 
   b->forward = -1;
-  neap_status status = neap_formula_outputs(g, result, error);
-  if (status == NEAP_OK) status = b->emit_status;
-  for (int k = 0; k < g->n_out && status == NEAP_OK; k++)
+  NEAP_TRY(neap_formula_outputs(g, result, error));
+  NEAP_TRY(b->emit_status);
+  for (int k = 0; k < g->n_out; k++)
     if (g->dout[k] >= 0 && result[k] == NEAP_NO_VALUE)
-      status = neap_fail(error, NEAP_GRAPH, "no gradient is defined through the %s of %s \"%s\"",
-                         neap_op_output(node->op, k)->name, node->op->name, node->name);
-  if (status == NEAP_OK) status = walk_back(&w, g->n_out, result, g->dout, dwrt, error);
-  for (int k = 0; k < w.n_wrt && status == NEAP_OK; k++) g->din[from[k]] = dwrt[k];
-  return status;
+      return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the %s of %s \"%s\"",
+                       neap_op_output(node->op, k)->name, node->op->name, node->name);
+  NEAP_TRY(walk_back(&w, g->n_out, result, g->dout, dwrt, error));
+  for (int k = 0; k < w.n_wrt; k++) g->din[from[k]] = dwrt[k];
+  return NEAP_OK;
 }
 
 /* By the first of the ways that the op's record has. */
@@ -305,6 +305,31 @@ static neap_status emit_backward(neap_builder *b, const neap_node *node, neap_gr
                      : "StopGradient in front of it says that none is meant");
   return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node->op->name,
                    node->name);
+}
+
+/* The backward of an If or a loop, which is one too. */
+static neap_status control_backward(neap_builder *b, int index, const neap_value_id *dout,
+                                    const bool *want, neap_value_id *din, neap_error *error) {
+  const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
+  if ((node.op->effects & NEAP_EFFECT_LOOP) != 0)
+    NEAP_TRY(graph_gradient_loop(b, index, dout, want, din, error));
+  else
+    NEAP_TRY(graph_gradient_if(b, index, dout, want, din, error));
+  return round_sums(b, &node, din, error);
+}
+
+/* The backward of any other op, as its record says it. */
+static neap_status op_backward(neap_builder *b, int index, const neap_value_id *dout,
+                               const bool *want, neap_value_id *din, neap_error *error) {
+  const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
+  const neap_value_id *in = node.in;
+  NEAP_TRY(build_mix_again(b, index, &in, error));
+  neap_grad g = build_emitter(b);
+  g.op = node.op, g.attrs = node.attrs;
+  g.n_in = node.n_in, g.n_out = node.n_out, g.in = in, g.out = node.out;
+  g.dout = dout, g.want = want, g.din = din;
+  NEAP_TRY(emit_backward(b, &node, &g, error));
+  return b->emit_status;
 }
 
 /* The backward of one node: totals of its outputs' gradients in, one more term for each wanted
@@ -337,7 +362,6 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     any_in = any_in || want[i];
     if (is_active(w, node.in[i])) is_active_node = true;
   }
-  /* Nothing of the loss goes through this node, or nobody asks. */
   /* What a branch or a body computes for the backward of another one has no gradient yet: frames
    * and zeros would pass for constants. */
   bool is_control = (node.op->effects & NEAP_EFFECT_CONTROL) != 0;
@@ -348,27 +372,16 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the gradient of \"%s\"",
                      b->graph->node[node.forward].name);
   }
+  /* Nothing of the loss goes through this node, or nobody asks. */
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
   /* The backward of a backward op joins the pair that this is of. */
   b->forward = node.forward;
   b->after = index;
   b->emit_error = error;
-  if (is_control) {
-    /* not the backward of one, which has none itself */
-    bool is_loop = (node.op->effects & NEAP_EFFECT_LOOP) != 0;
-    NEAP_TRY(is_loop ? graph_gradient_loop(b, index, dout, want, din, error)
-                     : graph_gradient_if(b, index, dout, want, din, error));
-    NEAP_TRY(round_sums(b, &node, din, error));
-  } else {
-    const neap_value_id *in = node.in;
-    NEAP_TRY(build_mix_again(b, index, &in, error));
-    neap_grad g = build_emitter(b);
-    g.op = node.op, g.attrs = node.attrs;
-    g.n_in = node.n_in, g.n_out = node.n_out, g.in = in, g.out = node.out;
-    g.dout = dout, g.want = want, g.din = din;
-    NEAP_TRY(emit_backward(b, &node, &g, error));
-    NEAP_TRY(b->emit_status);
-  }
+  if (is_control)
+    NEAP_TRY(control_backward(b, index, dout, want, din, error));
+  else
+    NEAP_TRY(op_backward(b, index, dout, want, din, error));
   b->after = -1;
   for (int i = 0; i < node.n_in; i++) {
     if (!want[i] || din[i] < 0) continue;

@@ -13,10 +13,6 @@
  * it was before is gone. All temporaries of the backward have one place, whatever the number of
  * iterations.
  *
- * In a net that is written out (to_net.c) the backward loop is one op, which says of which loop it
- * is, what arrives and what is wanted; the cut is made again from that. A text that spelled out
- * frames, ports and items could break their invariant (graph.h).
- *
  * INVARIANT: the forward's arguments keep their numbers in both halves; those that only the
  * backward has come behind.
  */
@@ -436,9 +432,10 @@ static int operand(loop_gradient *g, neap_value_id v) {
   return g->n_in++;
 }
 
-/* Ports: those of the forward, of the extra parameters, then one of each wrt for its result.
- * Operands: gradients that arrive, sequences and captures, frames. */
-static neap_status make_backward(loop_gradient *g, neap_error *error) {
+/* The tables of the backward loop. Ports: those of the forward, of the extra parameters, then one
+ * of each wrt for its result; those that get no kind are of arguments that the half does not
+ * have. */
+static neap_status new_backward(loop_gradient *g, neap_error *error) {
   const neap_node *node = &g->node;
   neap_arena *arena = &g->b->graph->arena;
   neap_loop *f = g->forward, *l = g->backward = neap_arena_alloc(arena, sizeof *l);
@@ -453,14 +450,19 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
                    .record_bytes = f->record_bytes,
                    .n_port = n_forward + n_extra + g->n_wrt,
                    .n_result = node->n_out};
-  /* Ports that get no kind below are of arguments that the half does not have. */
   l->port = neap_arena_alloc(arena, (size_t)l->n_port * sizeof *l->port);
   l->state = neap_arena_alloc(arena, ((size_t)g->n_state + 1) * sizeof *l->state);
   l->zero = neap_arena_alloc(arena, ((size_t)g->n_wrt + 1) * sizeof *l->zero);
   l->arrives = neap_arena_alloc(arena, ((size_t)node->n_out + 1) * sizeof *l->arrives);
-  if (l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL)
-    return graph_no_memory(error);
-  /* Gradients that arrive: of states they are states here, of rows rows. */
+  return l->port == NULL || l->state == NULL || l->zero == NULL || l->arrives == NULL
+           ? graph_no_memory(error)
+           : NEAP_OK;
+}
+
+/* Gradients that arrive: of states they are states here, of rows rows. */
+static void port_arriving(loop_gradient *g) {
+  const neap_node *node = &g->node;
+  neap_loop *f = g->forward, *l = g->backward;
   for (int k = 0; k < node->n_out; k++) {
     l->arrives[k] = -1;
     if (k < g->n_state) {
@@ -478,17 +480,25 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
         (neap_port){NEAP_PORT_SLICE, l->arrives[k], f->port[node->n_in + k].bytes};
     }
   }
-  /* What the forward's body read: states out of the frames, the rest from the same operands. */
+}
+
+/* What the forward's body read: states out of the frames, the rest from the same operands. */
+static void port_read(loop_gradient *g) {
+  const neap_node *node = &g->node;
+  neap_loop *f = g->forward, *l = g->backward;
   for (int i = 0; i < node->n_in; i++) {
     if (i < g->n_state)
       l->port[i] = (neap_port){NEAP_PORT_KEPT, f->state[i].item, 0};
     else
       l->port[i] = (neap_port){f->port[i].kind, operand(g, node->in[i]), f->port[i].bytes};
   }
-  /* The value comes once the forward has it: add_frames. */
-  l->frames = operand(g, NEAP_NO_VALUE);
-  /* All operands are known by now, so that outputs can be numbered behind them. */
-  int s = 0;
+}
+
+/* Where each gradient goes. All operands are known by now, so that outputs can be numbered behind
+ * them. */
+static void port_results(loop_gradient *g) {
+  neap_loop *f = g->forward, *l = g->backward;
+  int s = 0; /* states of the backward loop met so far */
   for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], port = l->n_port - g->n_wrt + w;
     if (i < g->n_state) {
@@ -512,6 +522,16 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
       l->zero[l->n_zero++] = out;
     }
   }
+}
+
+/* The backward loop as data. Its operands: gradients that arrive, sequences and captures, frames. */
+static neap_status make_backward(loop_gradient *g, neap_error *error) {
+  NEAP_TRY(new_backward(g, error));
+  port_arriving(g);
+  port_read(g);
+  /* The value comes once the forward has it: add_frames. */
+  g->backward->frames = operand(g, NEAP_NO_VALUE);
+  port_results(g);
   return NEAP_OK;
 }
 
@@ -636,77 +656,4 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   if (status == NEAP_OK) status = add_backward(&g, frames, din, error);
   build_joint_fini(&g.joint);
   return status;
-}
-
-/* ---- from a net ------------------------------------------------------------------------------ */
-
-/* What the op says of its loop: which gradients arrive, which are wanted. The other operands must
- * be what the loop was given. */
-static neap_status check_operands(const neap_builder *b, const neap_net_op *op,
-                                  const neap_node *node, const neap_value_id *in, bool *want,
-                                  neap_error *error) {
-  const neap_graph *graph = b->graph;
-  const neap_attr_value *wrt = &op->attrs[neap_op_attr_index(op->op, "wrt")];
-  if (node->loop == NULL || node->loop->is_backward || node->loop->frames >= 0 ||
-      op->n_in < node->n_out)
-    return neap_fail(error, NEAP_GRAPH,
-                     "expects a loop whose gradient is not taken yet, and a gradient or _ for each "
-                     "of its results");
-  for (int k = 0; k < node->n_out; k++)
-    if (in[k] >= 0 && !neap_type_equal(&graph->value[in[k]].type, &graph->value[node->out[k]].type))
-      return neap_fail(error, NEAP_SHAPE,
-                       "the gradient of result %d has another type than the result", k + 1);
-  /* The other names tell memonger what the op reads; a name may have got another value since. */
-  for (int i = node->n_out; i < op->n_in; i++) {
-    bool is_given = in[i] < 0;
-    for (int k = 0; k < node->n_in; k++)
-      if (node->in[k] == in[i]) is_given = true;
-    if (!is_given)
-      return neap_fail(error, NEAP_GRAPH, "\"%s\" is not what the loop was given under this name",
-                       op->in[i]);
-  }
-  for (int k = 0; k < wrt->n; k++) {
-    if (wrt->ints[k] < 0 || wrt->ints[k] >= node->n_in || node->in[wrt->ints[k]] < 0)
-      return neap_fail(error, NEAP_ATTRIBUTE, "wrt: the loop has no input %lld",
-                       (long long)wrt->ints[k]);
-    want[wrt->ints[k]] = true;
-  }
-  return NEAP_OK;
-}
-
-static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  int index = op->origin.forward != NULL ? build_find_node(b->graph, op->origin.forward) : -1;
-  if (index < 0)
-    return neap_fail(error, NEAP_GRAPH, "there is no loop \"%s\" before it",
-                     op->origin.forward != NULL ? op->origin.forward : "_");
-  const neap_node node = b->graph->node[index];
-  bool *want = neap_arena_alloc(&b->graph->arena, (size_t)node.n_in + 1);
-  neap_value_id *in, *din = build_ids(b, node.n_in + 1);
-  if (want == NULL || din == NULL) return graph_no_memory(error);
-  NEAP_TRY(build_read_names(b, op, &in, error));
-  NEAP_TRY(check_operands(b, op, &node, in, want, error));
-  /* It is emitted as in any gradient, and then gets the names that the net has for it. */
-  for (int i = 0; i < node.n_in; i++) din[i] = NEAP_NO_VALUE;
-  b->forward = index;
-  neap_status status = graph_gradient_loop(b, index, in, want, din, error);
-  b->forward = -1;
-  if (status != NEAP_OK) return status;
-  /* The last node that was added is the backward loop. */
-  neap_node *back = &b->graph->node[b->graph->n_node - 1];
-  if (back->n_out != op->n_out)
-    return neap_fail(error, NEAP_GRAPH,
-                     "gives %d gradients, of the inputs in wrt that one reaches, got %d names",
-                     back->n_out, op->n_out);
-  back->name = neap_intern(op->name), back->scope = neap_intern(op->scope),
-  back->line = neap_intern(op->line);
-  for (int k = 0; k < op->n_out; k++) b->graph->value[back->out[k]].name = op->out[k];
-  return back->name == NULL || back->scope == NULL || back->line == NULL ? graph_no_memory(error)
-                                                                         : NEAP_OK;
-}
-
-neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error) {
-  neap_error inner = {0};
-  b->graph->train = true;
-  if (build_backward(b, op, &inner) == NEAP_OK) return NEAP_OK;
-  return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
 }

@@ -38,6 +38,16 @@ static struct build_mixed *beside(neap_builder *b, neap_value_id v) {
   return &b->mixed[v];
 }
 
+static bool is_weak(neap_builder *b, neap_value_id v);
+
+/* Whether all that the node reads is weak. What a control op gives may come from anywhere. */
+static bool is_of_weak(neap_builder *b, const neap_node *node) {
+  if ((node->op->effects & NEAP_EFFECT_CONTROL) != 0) return false;
+  for (int i = 0; i < node->n_in; i++)
+    if (node->in[i] >= 0 && !is_weak(b, node->in[i])) return false;
+  return true;
+}
+
 /* Whether v is parameters, constants, noise, or computed from such alone: it takes the dtype of
  * what it meets. What depends on an input does not: it may be a target, or have digits that
  * matter. */
@@ -47,11 +57,7 @@ static bool is_weak(neap_builder *b, neap_value_id v) {
   if (m->weak != 0) return m->weak > 0;
   const neap_value *value = &b->graph->value[v];
   bool weak = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
-  if (value->node >= 0) {
-    const neap_node *node = &b->graph->node[value->node];
-    weak = (node->op->effects & NEAP_EFFECT_CONTROL) == 0;
-    for (int i = 0; weak && i < node->n_in; i++) weak = node->in[i] < 0 || is_weak(b, node->in[i]);
-  }
+  if (value->node >= 0) weak = is_of_weak(b, &b->graph->node[value->node]);
   if ((m = beside(b, v)) != NULL) m->weak = weak ? 1 : -1;
   return weak;
 }

@@ -237,13 +237,14 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
  * have found. */
 static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, neap_error *error) {
   neap_node *node = &b->graph->node[index];
-  if (b->in_loop && !b->in_body)
-    return neap_hint(error,
-                     "compute it before the loop, or in the body of the outer one, and give the "
-                     "loop the result"),
-           neap_fail(error, NEAP_GRAPH,
+  if (b->in_loop && !b->in_body) {
+    neap_hint(error,
+              "compute it before the loop, or in the body of the outer one, and give the loop the "
+              "result");
+    return neap_fail(error, NEAP_GRAPH,
                      "how long its output is depends on data, so it can't stand in a loop's "
                      "condition, nor in a loop within a loop");
+  }
   /* Counted whether it is known or not: the same op has the same number in every build. */
   int number = (*b->n_extent)++;
   const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;

@@ -140,9 +140,8 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec,
 static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap_error *error) {
   /* Results of the forward are needed to seed its backward, though they are not what this graph
    * gives. */
-  int n_result = spec->n_seed > 0
-                   ? (spec->net != NULL ? neap_net_n_outputs(spec->net) : spec->n_out)
-                   : spec->n_out;
+  int n_result = spec->n_out;
+  if (spec->n_seed > 0 && spec->net != NULL) n_result = neap_net_n_outputs(spec->net);
   int n_out = spec->n_seed > 0 ? spec->n_wrt : n_result;
   neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
   b->graph->output = build_ids(b, n_out + 1);
