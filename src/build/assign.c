@@ -56,9 +56,13 @@ neap_status build_bind(neap_builder *b, const char *name, neap_value_id v, neap_
   NEAP_ASSERT(neap_map_get(&b->env, name, NEAP_NO_VALUE) <= v,
               "\"%s\" means its newest value, not %d behind %d", name, v,
               neap_map_get(&b->env, name, NEAP_NO_VALUE));
+
+  /* The value in the blob's own bytes, if the name is declared: either the one it means now, or the
+   * one noted when an op first wrote elsewhere. */
   if (b->assigns) NEAP_TRY(find_stored(b, name, &old, error));
   if (old != NEAP_NO_VALUE && !is_stored(b, old))
     old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
+
   /* An op that writes the blob's bytes itself leaves nothing to assign. */
   bool in_place = b->graph->value[v].region != NEAP_REGION_ARENA;
   if (in_place) neap_map_remove(&b->stored, name);
@@ -80,6 +84,7 @@ static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id 
   if (node->n_sub > 0 || node->n_enforced > 0 ||
       (node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0)
     return false;
+
   /* The op reads the old value once. */
   int n_read = 0;
   for (int i = 0; i < node->n_in; i++)
@@ -87,13 +92,16 @@ static bool find_pair(const neap_graph *graph, neap_value_id old, neap_value_id 
       *pair = (neap_pair){i, graph->value[v].position};
       n_read++;
     }
+
   /* Twice, and one of the reads would see what is being written. */
   if (n_read != 1) return false;
+
   /* Its record lets it write there. */
   bool listed = node->op->inplace_any_input && pair->out == 0;
   for (int p = 0; p < node->op->n_inplace; p++)
     if (node->op->inplace[p].in == pair->in && node->op->inplace[p].out == pair->out) listed = true;
   if (!listed) return false;
+
   /* And nobody reads the new value, nor the old one behind the op. */
   for (int n = 0; n < graph->n_node; n++)
     for (int i = 0; i < graph->node[n].n_in; i++) {
@@ -108,6 +116,7 @@ static neap_status assign(neap_builder *b, const char *name, neap_error *error) 
   neap_value_id old = neap_map_get(&b->stored, name, NEAP_NO_VALUE);
   neap_value_id v = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (old == NEAP_NO_VALUE) return NEAP_OK;
+
   /* The op that makes it writes it there where it can; else it is copied. */
   neap_pair pair;
   if (find_pair(b->graph, old, v, &pair)) {
@@ -125,6 +134,7 @@ static neap_status assign(neap_builder *b, const char *name, neap_error *error) 
     b->graph->value[v].name = name;
     b->graph->value[v].is_blob = true;
   }
+
   /* Either way the newest value lies in the blob's bytes now. */
   neap_map_remove(&b->stored, name);
   return neap_map_set(&b->env, name, v) ? NEAP_OK : graph_no_memory(error);

@@ -30,6 +30,7 @@ static neap_status check_bank(const neap_graph *graph, const neap_bank *bank, ne
     return neap_fail(error, NEAP_ARGUMENT,
                      "bank \"%s\": its bytes can't be negative, nor so many: %lld", bank->name,
                      (long long)bank->bytes);
+
   /* Main is in the list from the start, and counts as given once it has a kind. */
   int at = find_bank(graph, bank->name);
   if (at > 0 || (at == 0 && graph->bank[0].kind != NO_KIND))
@@ -47,6 +48,7 @@ static neap_status take_banks(neap_graph *graph, const neap_graph_options *optio
   if (bank[0].name == NULL) return graph_no_memory(error);
   graph->bank = bank;
   graph->n_bank = 1;
+
   for (int i = 0; i < options->n_bank; i++) {
     const neap_bank *given = &options->bank[i];
     NEAP_TRY(check_bank(graph, given, error));
@@ -95,6 +97,8 @@ static neap_status check_inside(const neap_graph *top, const neap_graph *sub,
       if (error != NULL) snprintf(error->line, sizeof error->line, "%s", node->line);
       return NEAP_GRAPH;
     }
+
+    /* At any depth the bank is that of the outermost owner, whose scratch it all lies in. */
     for (int s = 0; s < node->n_sub; s++) NEAP_TRY(check_inside(top, node->sub[s], owner, error));
   }
   return NEAP_OK;
@@ -121,6 +125,8 @@ static neap_status assign_nodes(neap_graph *graph, neap_error *error) {
 
 /* Resident blobs are used where they lie, unless the net says otherwise. */
 static void assign_homes(neap_graph *graph, const neap_graph_options *options) {
+  /* Transient values and constants lie wherever the graph puts them; all others are the
+   * workspace's. */
   for (int v = 0; v < graph->n_value; v++) {
     neap_value *value = &graph->value[v];
     if (value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_CONSTANT) continue;

@@ -70,10 +70,13 @@ static neap_status try_once(neap_builder *b, const neap_sub_spec *spec, int n_ex
 }
 
 neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, neap_error *error) {
+  /* Bounds first: they are what any length fits into, and where they go together their types are
+   * the ones that later checks expect. */
   int n_extent = *b->n_extent;
   neap_error first, other;
   spec->trial = BUILD_BOUND;
   neap_status status = try_once(b, spec, n_extent, out, &first);
+
   /* The bounds did not go together, or this is skipped: ones, then, for a backward, zeros. */
   spec->trial = BUILD_ONE;
   for (int k = 0; k < 2; k++) {

@@ -16,6 +16,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
   graph->output =
     neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(n_output, 1) * sizeof *graph->output);
   if (graph->output == NULL) return graph_no_memory(error);
+
   for (int v = 0; v < graph->n_value; v++) {
     neap_value *value = &graph->value[v];
     /* A name stands for its newest value; versions before it keep the role of what is only
@@ -31,6 +32,7 @@ static neap_status assign_roles(neap_builder *b, neap_error *error) {
                       ? NEAP_REGION_IO
                       : build_region_of(value->role);
   }
+
   /* Outputs are fetched by name; an input or parameter that is also an output stays where it
    * lies. */
   for (int k = 0; k < n_output; k++) {
@@ -86,6 +88,7 @@ static bool has_gradient(const neap_net *net) {
  * nothing is left. */
 neap_status neap_build(const neap_net *net, const neap_graph_options *options,
                        const neap_pass *passes, neap_graph **out, neap_error *error) {
+  /* Counters and names to keep are shared with all subgraphs, whose builders point to them. */
   static const neap_graph_options none = {0};
   const neap_half *half = options != NULL ? options->half : NULL;
   uint32_t stream = NEAP_NET_FIRST_STREAM + (half != NULL ? half->stream : 0);
@@ -93,6 +96,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   neap_build_count count = {0};
   neap_map kept = {0};
   __atomic_add_fetch(&n_built, 1, __ATOMIC_RELAXED);
+
   /* The ceilings come first: what they refuse would take long to build. */
   const neap_net_op *last = neap_net_too_large_at(net);
   if (last != NULL) {
@@ -100,6 +104,7 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     neap_net_fail_too_many("", &inner);
     return graph_locate(error, &inner, last->op->name, last->name, last->scope, last->line);
   }
+
   /* A probe is run for lengths alone and assigns nothing; a walk by op is never run. */
   neap_builder b = {
     .graph = graph_new(neap_intern(neap_net_name(net))),
@@ -117,12 +122,14 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     .count = &count,
     .kept = &kept};
   if (b.graph != NULL) b.graph->probe = b.options->probe;
+
   /* Names to keep are known before the first op, whose passes would drop their values. */
   neap_status status = b.graph == NULL ? graph_no_memory(error) : build_keep_listed(&b, error);
   if (status == NEAP_OK) status = build_ops(&b, error);
   if (status == NEAP_OK && !b.options->probe && neap_net_is_train(net))
     status = build_keep_zeros(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = build_mix_net_outputs(&b, error);
+
   /* Behind all ops, since only the newest value of a declared name becomes the blob. */
   if (status == NEAP_OK) status = build_assign_all(&b, error);
   if (status == NEAP_OK) build_check_names(&b);
@@ -131,14 +138,17 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
     status = hold_declared(&b, error);
   if (status == NEAP_OK && !b.options->probe) status = assign_roles(&b, error);
   if (status == NEAP_OK) build_check_roles(b.graph);
+
   /* A half is cut from the whole layer, whose outputs and keeps are known by now. */
   if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);
+
   /* Fusing takes away values that a backward would read: a half trains, though its graph may not
    * say so. */
   bool infers = status == NEAP_OK && !b.graph->train && !b.options->no_fuse && !b.options->probe &&
                 half == NULL;
   if (infers) status = build_run_passes(&b, NEAP_PASS_INFERENCE, neap_net_n_ops(net), error);
+
   /* No node comes behind this: dead ones go, and edges are drawn over what is left. */
   if (status == NEAP_OK) status = graph_finish(b.graph, b.options->by_op, error);
   if (status == NEAP_OK) status = graph_assign_banks(b.graph, net, b.options, error);

@@ -47,6 +47,7 @@ void build_check_roles(const neap_graph *graph) {
 }
 
 void build_check_sub(const neap_graph *sub, const neap_sub_spec *spec) {
+  /* The spec says where in the owner each parameter and each result lies. */
   if (!NEAP_DEBUG) return;
   for (int i = 0; i < sub->n_param; i++) {
     const neap_value *param = &sub->value[sub->param[i]];
@@ -54,6 +55,8 @@ void build_check_sub(const neap_graph *sub, const neap_sub_spec *spec) {
                 "parameter %d of \"%s\" lies in operand %d of the owner: %s, %d", i, sub->name,
                 spec->in_argument[i], neap_region_name(param->region), param->argument);
   }
+
+  /* Two results that were one value could not lie in two places. */
   for (int k = 0; k < sub->n_output; k++) {
     const neap_value *result = &sub->value[sub->output[k]];
     NEAP_ASSERT(result->region == NEAP_REGION_ARGUMENT && result->argument == spec->out_argument[k],

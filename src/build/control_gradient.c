@@ -24,6 +24,8 @@ typedef struct if_gradient {
  * captures that have the outputs' names. */
 static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, const if_gradient *g,
                           neap_graph **out, neap_error *error) {
+  /* The branch as the forward had it, with a parameter for each gradient that arrives; its results
+   * are the gradients that are wanted. */
   int a = neap_op_subnet_attr(node->op, subnet);
   const neap_net *net = a >= 0 ? node->attrs[a].net : NULL;
   neap_sub_spec spec = {.net = net,
@@ -41,6 +43,7 @@ static neap_status if_sub(neap_builder *b, const neap_node *node, int subnet, co
                         .wrt = g->wrt,
                         .flows = g->flows,
                         .stream = build_sub_stream(node, subnet)};
+
   /* Of one that ends where its lengths begin the backward is never run: the If of the forward ends
    * the run. */
   return build_is_partial(b, net) ? build_try(b, &spec, out, error)
@@ -85,10 +88,12 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
                      .flows = neap_arena_alloc(&graph->arena, most * sizeof *g->flows)};
   if (ints == NULL || g->in == NULL || g->in_type == NULL || g->in_name == NULL || g->flows == NULL)
     return graph_no_memory(error);
+
   /* Five lists in one piece, each with room for all operands. */
   g->seed_result = ints, g->seed_param = ints + most, g->wrt = ints + 2 * most,
   g->in_argument = ints + 3 * most;
   g->out_argument = ints + 4 * most, g->out_name = g->in_name + most;
+
   /* The condition, then the captures: the branch's forward is run again from them. */
   g->in[0] = node->in[0];
   for (int i = 0; i < g->n_cap; i++) {
@@ -97,6 +102,7 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
     g->in_name[i] = graph->value[node->in[1 + i]].name;
     if (want[1 + i]) g->wrt[g->n_wrt++] = i;
   }
+
   /* Behind them a parameter for each gradient that arrives. */
   for (int k = 0; k < node->n_out; k++) {
     g->out_name[k] = graph->value[node->out[k]].name;
@@ -106,6 +112,7 @@ static neap_status list_operands(neap_builder *b, const neap_node *node, const n
     g->in_type[g->n_cap + g->n_seed] = graph->value[dout[k]].type;
     g->in[1 + g->n_cap + g->n_seed++] = dout[k];
   }
+
   /* Branches see operands from the second on, and results behind all operands. */
   for (int i = 0; i < g->n_cap + g->n_seed; i++) g->in_argument[i] = 1 + i;
   for (int k = 0; k < g->n_wrt; k++) g->out_argument[k] = 1 + g->n_cap + g->n_seed + k;
@@ -124,6 +131,7 @@ static neap_status build_branches(neap_builder *b, const neap_node *node, const 
                                   neap_graph **sub, neap_error *error) {
   int *shared_extent = b->n_extent, n_extent = node->first_extent;
   neap_status status = NEAP_OK;
+
   /* Numbers begin again where the If's own do, and afterwards are what they were. */
   b->n_extent = &n_extent;
   memset(g->flows, 0, (size_t)g->n_wrt * sizeof *g->flows);
@@ -160,17 +168,21 @@ static neap_status add_backward(neap_builder *b, const neap_node *node, const if
   memcpy(back->in, g->in, (size_t)n_in * sizeof *back->in);
   back->attrs = node->attrs, back->name = node->name, back->scope = node->scope,
   back->line = node->line;
+
   /* Not the forward's pair: it reads inputs alone, and its kernels are chosen inside. */
   back->phase = NEAP_PHASE_BACKWARD;
+
   /* The same numbers are drawn again: the forward inside is the one that was run. */
   back->stream = node->stream;
   back->first_extent = node->first_extent;
   back->sub = list;
   back->n_sub = node->n_sub;
+
   /* The recomputed forward commits nothing, so there is no such effect to take over. */
   for (int s = 0; s < node->n_sub; s++)
     for (int n = 0; n < sub[s]->n_node; n++)
       back->effects |= sub[s]->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+
   /* Values only now: a node is in the graph with all its outputs. */
   for (int k = 0; k < g->n_wrt; k++) {
     int v = graph_add_value(graph, g->in_name[g->wrt[k]], &g->in_type[g->wrt[k]]);
@@ -189,10 +201,14 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
   if (strcmp(node.op->name, "If") != 0 && strcmp(node.op->name, "AsyncIf") != 0)
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through %s \"%s\"", node.op->name,
                      node.name);
+
+  /* First as if a gradient reached every capture that wants one: only the built branches show where
+   * one does. */
   if_gradient g;
   neap_graph *sub[2] = {NULL, NULL};
   NEAP_TRY(list_operands(b, &node, dout, want, &g, error));
   NEAP_TRY(build_branches(b, &node, &g, sub, error));
+
   /* Once more without them: results are counted by what is wanted, and now it is known what that
    * is. */
   if (drop_still(&g)) {

@@ -38,6 +38,7 @@ static bool has_one_engine(const neap_op *op) {
 /* Whether stash v means the same to whichever kernels its maker and its readers get. */
 static bool is_plain_stash(const neap_graph *joint, const neap_node *maker, neap_value_id v) {
   if (!has_one_engine(maker->op)) return false;
+
   /* Readers count too: a backward kernel of another engine would take the bytes for something
    * else. */
   for (int n = 0; n < joint->n_node; n++) {
@@ -78,6 +79,7 @@ static bool is_recomputed(const neap_graph *joint, const build_cut *cut, const n
 static neap_value_id find_overwritten(const neap_graph *joint, const build_cut *cut, int m) {
   const neap_node *node = &joint->node[m];
   if ((node->effects & NEAP_EFFECT_COMMIT) == 0) return NEAP_NO_VALUE;
+
   for (int k = 0; k < node->n_out; k++) {
     /* It is kept like any other, unless it lies in the bytes that are written. */
     neap_value_id v = node->out[k];
@@ -92,6 +94,7 @@ static void read_backward(const neap_graph *joint, int n_wanted, const neap_valu
   /* A gradient may be a value that was there before, such as one that arrives. */
   for (int i = 0; i < n_wanted; i++)
     if (wanted[i] >= 0) cut->read[wanted[i]] = true;
+
   /* From the last to the first, so that all readers of a node have been seen when it is met. */
   for (int m = joint->n_node - 1; m >= cut->n_forward; m--) {
     const neap_node *node = &joint->node[m];
@@ -110,7 +113,9 @@ neap_status build_cut_make(neap_graph *joint, int n_forward, int n_wanted,
   out->recompute = neap_arena_alloc(&joint->arena, ((size_t)n_forward + 1) * sizeof(bool));
   if (out->label == NULL || out->read == NULL || out->recompute == NULL)
     return graph_no_memory(error);
+
   read_backward(joint, n_wanted, wanted, out);
+
   /* From the last to the first: what is recomputed needs its own inputs, and so on backwards. */
   for (int m = n_forward - 1; m >= 0; m--) {
     const neap_node *node = &joint->node[m];
@@ -133,6 +138,7 @@ neap_status build_define_elsewhere(neap_graph *half, neap_value_id v, neap_error
   neap_value *value = &half->value[v];
   int node = value->node, position = value->position;
   bool is_stash = value->is_stash;
+
   /* The node needs an output in that position; the value itself keeps its readers. */
   int other = graph_add_value(half, value->name, &value->type);
   if (other < 0) return graph_no_memory(error);

@@ -23,6 +23,8 @@
  * graph's arena. */
 static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_grad *inherit,
                               const neap_set *set, neap_attr_value **out, neap_error *error) {
+  /* What the backward has under the forward's name means the same there, such as a stride or an
+   * axis; of another type it is another thing. */
   int n = neap_op_n_attrs(op);
   neap_attr_value value[NEAP_OP_MAX_ATTR];
   for (int i = 0; i < n; i++) {
@@ -31,6 +33,8 @@ static neap_status emit_attrs(neap_builder *b, const neap_op *op, const neap_gra
     if (from >= 0 && inherit->op->attrs[from].type == op->attrs[i].type)
       value[i] = inherit->attrs[from];
   }
+
+  /* What the grad function says itself counts most. */
   for (; set != NULL; set++) {
     if (set->name == NULL) break;
     int i = neap_op_attr_index(op, set->name);
@@ -63,6 +67,8 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
   if (op == NULL)
     return neap_fail(error, NEAP_INTERNAL, "the gradient emits op \"%s\", which does not exist",
                      type);
+
+  /* Where there is no op of the net to point at, the node is called after its op. */
   const char *scope = "", *line = "", *name = op->name, *device = "";
   int after = b->after >= 0 ? b->after : b->forward;
   if (after >= 0) {
@@ -73,6 +79,8 @@ static neap_status emit(neap_builder *b, const char *type, int n_in, const neap_
     device = forward->device;
     if (name == NULL) return graph_no_memory(error);
   }
+
+  /* As strictly as an op of the user's: a record's slip is found here, not when it runs. */
   neap_node_spec spec = {.op = op,
                          .n_in = n_in,
                          .n_out = n_out,
@@ -162,6 +170,7 @@ static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, n
   int slot = slot_of(w, to);
   p->value = gradient;
   mark_gradient(w, gradient, to);
+
   /* The newest first; total_gradient turns them round. */
   p->next = w->parts[slot];
   w->parts[slot] = p;
@@ -177,10 +186,13 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   if (!build_keeps_gradients(b)) return NEAP_OK; /* keep_all speaks of the net's own blobs */
   const char *name = neap_intern_format("%s.grad", b->graph->value[v].name);
   if (name == NULL) return graph_no_memory(error);
+
   /* Only the newest version of a name carries it, and only once. */
   if (!build_is_kept(b, name) || neap_map_get(&b->env, b->graph->value[v].name, -1) != v)
     return NEAP_OK;
   if (neap_map_get(&b->env, name, -1) == *gradient) return NEAP_OK;
+
+  /* Two names would need bytes of their own each. The copy belongs to no pair. */
   if (b->graph->value[*gradient].is_blob) {
     neap_grad g = build_emitter(b);
     int forward = b->forward;
@@ -191,6 +203,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   }
   b->graph->value[*gradient].name = name;
   b->graph->value[*gradient].is_blob = true;
+
   /* Whoever asks again gets the blob, not what it was copied from. */
   w->parts[slot_of(w, v)]->value = *gradient;
   return neap_map_set(&b->env, name, *gradient) ? NEAP_OK : graph_no_memory(error);
@@ -198,6 +211,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
 
 /* The sum of the contributions, in the order they arrived; NEAP_NO_VALUE when there is none. */
 static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, neap_error *error) {
+  /* How many terms there are; one alone is the gradient itself. */
   *out = NEAP_NO_VALUE;
   part *parts = w->parts[slot_of(w, v)];
   int n = 0;
@@ -206,6 +220,9 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
   if (n > 1) {
     neap_value_id *terms = neap_arena_alloc(&w->b->graph->arena, (size_t)n * sizeof *terms);
     if (terms == NULL) return graph_no_memory(error);
+
+    /* Terms were added at the front; the sum takes them in the order in which they arrived, so that
+     * bits do not depend on how lists are kept. */
     int i = n;
     for (const part *p = parts; p != NULL; p = p->next) terms[--i] = p->value;
     neap_grad g = build_emitter(w->b);
@@ -223,9 +240,12 @@ static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, 
     parts->value = sum;
     parts->next = NULL;
   }
+
+  /* What a formula is made of has no names that anybody asks for. */
   *out = parts->value;
   if (w->of_formula) return NEAP_OK;
   if (w->b->is_top && w->b->graph->value[v].name != NULL) NEAP_TRY(keep_gradient(w, v, out, error));
+
   /* A label for reports, where no blob has the value already. */
   neap_value *gradient = &w->b->graph->value[*out];
   if (!gradient->is_blob && gradient->region == NEAP_REGION_ARENA &&
@@ -271,6 +291,7 @@ static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_gra
             .first_node = b->graph->n_node,
             .first_value = b->graph->n_value,
             .wrt = wrt};
+
   /* An operand that the op reads twice is one value: its gradient goes to the first. */
   for (int i = 0; i < g->n_in; i++) {
     bool again = false;
@@ -281,6 +302,8 @@ static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_gra
     wrt[w.n_wrt++] = g->in[i];
   }
 
+  /* The formula once more as ops of this graph. An output that it does not say has no gradient to
+   * give. */
   b->forward = -1;
   NEAP_TRY(neap_formula_outputs(g, result, error));
   NEAP_TRY(b->emit_status);
@@ -288,6 +311,8 @@ static neap_status walk_formula(neap_builder *b, const neap_node *node, neap_gra
     if (g->dout[k] >= 0 && result[k] == NEAP_NO_VALUE)
       return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the %s of %s \"%s\"",
                        neap_op_output(node->op, k)->name, node->op->name, node->name);
+
+  /* And back through those ops alone: the graph before them is constant to this walk. */
   NEAP_TRY(walk_back(&w, g->n_out, result, g->dout, dwrt, error));
   for (int k = 0; k < w.n_wrt; k++) g->din[from[k]] = dwrt[k];
   return NEAP_OK;
@@ -336,6 +361,7 @@ static neap_status op_backward(neap_builder *b, int index, const neap_value_id *
  * input out. Nothing is emitted where no output has a gradient, no input wants one, or the op stops
  * gradients (no_grad). */
 static neap_status differentiate(walk *w, int index, neap_error *error) {
+  /* Lists for the operands on both sides, in one piece. */
   neap_builder *b = w->b;
   neap_arena *arena = &b->graph->arena;
   const neap_node node = b->graph->node[index]; /* by value: emitting moves the list */
@@ -348,12 +374,15 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
   if (dout == NULL || want == NULL) return graph_no_memory(error);
   neap_value_id *din = dout + node.n_out;
   bool any_out = false, any_in = false, is_active_node = false;
+
   /* All readers of the outputs stand behind and have been visited: the sums are complete. */
   for (int k = 0; k < node.n_out; k++) {
     b->forward = index;
     NEAP_TRY(total_gradient(w, node.out[k], &dout[k], error));
     any_out = any_out || dout[k] >= 0;
   }
+
+  /* A gradient is wanted where the input depends on something that is asked for, and is of floats. */
   for (int i = 0; i < node.n_in; i++) {
     /* What grad leaves alone has no gradient, rather than a zero one. */
     din[i] = NEAP_NO_VALUE;
@@ -362,6 +391,7 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     any_in = any_in || want[i];
     if (is_active(w, node.in[i])) is_active_node = true;
   }
+
   /* What a branch or a body computes for the backward of another one has no gradient yet: frames
    * and zeros would pass for constants. */
   bool is_control = (node.op->effects & NEAP_EFFECT_CONTROL) != 0;
@@ -372,8 +402,10 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through the gradient of \"%s\"",
                      b->graph->node[node.forward].name);
   }
+
   /* Nothing of the loss goes through this node, or nobody asks. */
   if (!any_out || !any_in || node.op->no_grad) return NEAP_OK;
+
   /* The backward of a backward op joins the pair that this is of. */
   b->forward = node.forward;
   b->after = index;
@@ -384,6 +416,7 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     NEAP_TRY(op_backward(b, index, dout, want, din, error));
   b->after = -1;
   for (int i = 0; i < node.n_in; i++) {
+    /* A record whose gradient has another type is wrong, and would show far from here. */
     if (!want[i] || din[i] < 0) continue;
     if (!neap_type_equal(&b->graph->value[din[i]].type, &b->graph->value[node.in[i]].type))
       return neap_fail(error, NEAP_INTERNAL,
@@ -397,12 +430,15 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
 /* Walks back over nodes [first_node, n_node) of the graph. */
 static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
                              const neap_value_id *dseed, neap_value_id *dwrt, neap_error *error) {
+  /* Lists for what the walk can meet: wrt, and all that its nodes make. What stands before is
+   * constant. */
   neap_graph *graph = w->b->graph;
   size_t n_slot = (size_t)(w->n_wrt + graph->n_value - w->first_value);
   w->n_node = graph->n_node;
   w->active = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->active);
   w->parts = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->parts);
   if (w->active == NULL || w->parts == NULL) return graph_no_memory(error);
+
   /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it
    * shows by itself, where parts arrive. */
   for (int i = 0; i < w->n_wrt; i++) w->active[slot_of(w, w->wrt[i])] = true;
@@ -416,11 +452,13 @@ static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
     for (int k = 0; k < node->n_out; k++) w->active[slot_of(w, node->out[k])] = true;
   }
   build_begin_emit(w->b, error);
+
   /* From here on the walk adds nodes, behind those that it goes over. */
   for (int i = 0; i < n_seed; i++)
     if (dseed[i] >= 0 && slot_of(w, seed[i]) != CONSTANT)
       NEAP_TRY(add_part(w, seed[i], dseed[i], error));
   for (int n = w->n_node - 1; n >= w->first_node; n--) NEAP_TRY(differentiate(w, n, error));
+
   /* Sums of what was asked for, which nobody in the walk defines, such as parameters. */
   w->b->forward = -1;
   for (int i = 0; i < w->n_wrt; i++) NEAP_TRY(total_gradient(w, w->wrt[i], &dwrt[i], error));

@@ -20,9 +20,11 @@ static neap_status fail_unused(const neap_net_op *op, int i, neap_error *error) 
 /* Whether value `to` is computed from `from`, subnets' operands included. True too where memory is
  * refused. */
 static bool depends_on(const neap_graph *graph, neap_value_id to, neap_value_id from) {
+  /* Marks spread forwards from `from`. */
   bool *reached = neap_alloc_zeroed((size_t)graph->n_value + 1);
   if (reached == NULL) return true;
   reached[from] = true;
+
   /* One walk in definition order is enough: what a node reads stands before it. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -84,6 +86,8 @@ static double scale_of(const neap_builder *b) {
 
 static neap_status divide_scale(neap_builder *b, int n, neap_value_id *gradient,
                                 neap_error *error) {
+  /* By a factor of the gradient's own dtype: that of a parameter is f32, in which nothing is
+   * lost. */
   if (scale_of(b) == 1) return NEAP_OK;
   build_begin_emit(b, error);
   for (int i = 0; i < n; i++) {
@@ -105,6 +109,8 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
   NEAP_TRY(build_keep_terms(b, error));
   NEAP_TRY(build_run_passes(b, NEAP_PASS_FORWARD, next_op, error));
   NEAP_TRY(build_read_names(b, op, &in, error));
+
+  /* A gradient is of one number by many. More than one would need a seed for each. */
   const neap_type type = b->graph->value[in[0]].type;
   neap_error inner = {0};
   if (neap_shape_elems(&type.shape) != 1 || !neap_dtype_is_float(type.dtype)) {
@@ -114,6 +120,7 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
     neap_hint(&inner, "reduce it with Mean or Sum first");
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
+
   /* Refused where the net says it: deeper down it would be an op that the user did not write. */
   for (int i = 1; i < op->n_in; i++) {
     if (neap_dtype_is_float(b->graph->value[in[i]].type.dtype)) continue;
@@ -121,20 +128,25 @@ neap_status build_gradient(neap_builder *b, const neap_net_op *op, int next_op, 
               op->in[i], neap_dtype_name(b->graph->value[in[i]].type.dtype));
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   }
+
   /* All that is emitted from here on is backward, and forward kernels leave what it reads. */
   b->phase = NEAP_PHASE_BACKWARD;
   b->graph->train = true;
   build_begin_emit(b, error);
   neap_value_id seed = build_constant(b, type, scale_of(b));
   NEAP_TRY(b->emit_status);
+
   /* The seed lies on the loss's device, and the backward ops follow their forward ops. */
   if (b->graph->value[in[0]].node >= 0)
     b->graph->node[b->graph->value[seed].node].device =
       b->graph->node[b->graph->value[in[0]].node].device;
+
+  /* The walk; then gradients are scaled back, and get the names that the net has for them. */
   if (graph_gradient(b, 1, in, &seed, op->n_out, in + 1, dwrt, &inner) != NEAP_OK)
     return graph_locate(error, &inner, op->op->name, op->name, op->scope, op->line);
   NEAP_TRY(divide_scale(b, op->n_out, dwrt, error));
   NEAP_TRY(name_gradients(b, op, in + 1, dwrt, error));
+
   /* The net may go on, with updates or with another loss. */
   b->phase = NEAP_PHASE_FORWARD;
   return NEAP_OK;

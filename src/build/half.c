@@ -38,11 +38,13 @@ static neap_status add_seed(halver *h, neap_value_id output, neap_value_id *seed
   const neap_type type = h->graph->value[output].type;
   const char *name = neap_intern(h->half->d_output);
   NEAP_TRY(build_count(h->b, 0, 0, neap_type_bytes(&type), error));
+
   *seed = name != NULL ? graph_add_value(h->graph, name, &type) : -1;
   if (*seed < 0) return graph_no_memory(error);
   neap_value *value = &h->graph->value[*seed];
   value->region = NEAP_REGION_IO;
   value->role = NEAP_ROLE_INPUT;
+
   /* The user feeds it by name, as any input. */
   value->is_blob = value->is_last = true;
   value->gradient_of = h->graph->value[output].name;
@@ -52,6 +54,7 @@ static neap_status add_seed(halver *h, neap_value_id output, neap_value_id *seed
 /* The backward behind the forward; grad[i] of wrt i, each a value of its own, zeros where no
  * gradient arrives. */
 static neap_status add_backward(halver *h, neap_error *error) {
+  /* What is differentiated, and by what, as values of the graph so far. */
   neap_builder *b = h->b;
   int n = h->half->n_wrt;
   neap_value_id output, seed, *wrt = build_ids(b, n + 1);
@@ -59,10 +62,14 @@ static neap_status add_backward(halver *h, neap_error *error) {
   if (wrt == NULL || h->grad == NULL) return graph_no_memory(error);
   NEAP_TRY(value_of(h, h->half->output, &output, error));
   for (int i = 0; i < n; i++) NEAP_TRY(value_of(h, h->half->wrt[i], &wrt[i], error));
+
   /* The seed is a value of the graph before the walk, which takes what exists then for forward. */
   NEAP_TRY(add_seed(h, output, &seed, error));
+
+  /* From here on all nodes are backward, emitted behind the forward's. */
   b->phase = NEAP_PHASE_BACKWARD;
   NEAP_TRY(graph_gradient(b, 1, &output, &seed, n, wrt, h->grad, error));
+
   /* Each gradient gets a value, a name and a role of its own: the backward half gives it as a
    * blob. */
   build_begin_emit(b, error);
@@ -107,6 +114,7 @@ static neap_value_id emit_of_grad(halver *h, int i, const char *op, neap_value_i
 /* Where another layer has begun the gradient, this one is added to it, in its bytes. A sum of
  * halves is f32 from its first term on, and rounded behind its last. */
 static neap_status add_sum(halver *h, int i, neap_error *error) {
+  /* Halves are summed in f32: small terms would vanish beside a large sum. */
   neap_graph *graph = h->graph;
   const neap_half *half = h->half;
   const char *name = neap_intern(half->sum[i]);
@@ -115,6 +123,7 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
   type.dtype = neap_compute_dtype(dtype);
   if (name == NULL) return graph_no_memory(error);
   build_begin_emit(h->b, error);
+
   /* What was the gradient is only a term now; the sum takes its name and its place. */
   graph->value[h->grad[i]].role = NEAP_ROLE_ACTIVATION;
   graph->value[h->grad[i]].region = NEAP_REGION_ARENA;
@@ -134,6 +143,7 @@ static neap_status add_sum(halver *h, int i, neap_error *error) {
   NEAP_TRY(h->b->emit_status);
   name_grad(h, i, out, name);
   if (half->rounded == NULL || half->rounded[i] == NULL) return NEAP_OK;
+
   /* The last term: from here on the gradient is in the parameter's own dtype. */
   if ((name = neap_intern(half->rounded[i])) == NULL) return graph_no_memory(error);
   out = emit_of_grad(h, i, "Cast", NEAP_NO_VALUE, (neap_set[]){NEAP_SET_INT("to", dtype), {0}});
@@ -170,6 +180,7 @@ static neap_status decide(halver *h, neap_error *error) {
   NEAP_TRY(build_cut_make(h->graph, h->n_forward, h->half->n_wrt, h->grad, true, &h->cut, error));
   h->n_value = h->cut.n_value;
   if (h->cut.overwritten >= 0) return overwritten(h, h->cut.overwritten, error);
+
   /* A later version of a declared blob, made by the forward, has overwritten what the backward
    * reads of the first. */
   for (int v = 0; v < h->n_value; v++) {
@@ -199,6 +210,7 @@ static neap_status name_kept(halver *h, neap_error *error) {
   for (int v = 0; v < h->n_value; v++) {
     neap_value *value = &h->graph->value[v];
     if (!is_kept(h, v)) continue;
+
     /* The net's own blobs keep their names; labels are only unique with a prefix, or with a
      * mark. */
     const char *prefix = h->half->prefix != NULL ? h->half->prefix : "";
@@ -222,10 +234,12 @@ static void disown(neap_graph *graph, neap_value_id v) {
 
 /* A loop that the backward runs once more leaves no frames here: it is as it was built first. */
 static neap_status take_plain_loop(halver *h, int n, neap_error *error) {
+  /* Frames are an output more: without one the loop is plain already. */
   neap_node *node = &h->graph->node[n], *was = &h->plain->node[n];
   if (node->n_out == was->n_out) return NEAP_OK;
   neap_loop *loop = graph_copy_loop(&h->graph->arena, was->loop);
   if (loop == NULL) return graph_no_memory(error);
+
   /* The loop without frames; its subgraphs change places, so that each graph frees its own. */
   node->loop = loop;
   for (int k = was->n_out; k < node->n_out; k++) disown(h->graph, node->out[k]);
@@ -244,11 +258,13 @@ static neap_status forget_unread(halver *h, neap_error *error) {
   neap_graph *graph = h->graph;
   bool *read = neap_arena_alloc(&graph->arena, (size_t)graph->n_value + 1);
   if (read == NULL) return graph_no_memory(error);
+
   /* An output of the half is read by whoever runs it. */
   for (int k = 0; k < graph->n_output; k++) read[graph->output[k]] = true;
   for (int m = 0; m < h->n_forward; m++)
     for (int i = 0; i < graph->node[m].n_in; i++)
       if (graph->node[m].in[i] >= 0) read[graph->node[m].in[i]] = true;
+
   /* What only the backward read, or nobody: finish.c may trim it once it is no blob. */
   for (int m = 0; m < h->n_forward; m++) {
     const neap_node *node = &graph->node[m];
@@ -265,6 +281,7 @@ static neap_status forget_unread(halver *h, neap_error *error) {
 
 /* What is kept is an output; nobody frees it. */
 static neap_status leave_forward(halver *h, neap_error *error) {
+  /* The net's outputs stay in front, so that they are found where the net has them. */
   neap_graph *graph = h->graph;
   neap_value_id *output = build_ids(h->b, graph->n_output + h->n_value + 1);
   if (output == NULL) return graph_no_memory(error);
@@ -283,6 +300,8 @@ static neap_status leave_forward(halver *h, neap_error *error) {
   }
   graph->output = output;
   graph->n_output = n;
+
+  /* The ops of the forward: a loop that the backward half runs once more leaves nothing here. */
   for (int m = 0; m < h->n_forward; m++) {
     neap_node *node = &graph->node[m];
     if (h->plain != NULL && h->cut.recompute[m]) NEAP_TRY(take_plain_loop(h, m, error));
@@ -291,12 +310,14 @@ static neap_status leave_forward(halver *h, neap_error *error) {
     for (int i = 0; i < node->n_in; i++)
       if (is_kept(h, node->in[i])) node->in[i] = NEAP_NO_VALUE;
   }
+
   /* The backward goes, with the subgraphs that it owns and the values that it defines. */
   for (int m = h->n_forward; m < graph->n_node; m++)
     for (int s = 0; s < graph->node[m].n_sub; s++) neap_graph_free(graph->node[m].sub[s]);
   graph->n_node = h->n_forward;
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].node >= h->n_forward) disown(graph, v);
+
   /* Kernels of this half leave nothing for a pair: the other half chooses its own. */
   graph->train = false;
   return forget_unread(h, error);
@@ -304,6 +325,7 @@ static neap_status leave_forward(halver *h, neap_error *error) {
 
 /* What is kept is an input; results are the gradients. */
 static neap_status leave_backward(halver *h, neap_error *error) {
+  /* The half has outputs and a name of its own; the net's outputs are the forward's to give. */
   neap_graph *graph = h->graph;
   graph->output = build_ids(h->b, h->half->n_wrt + 1);
   graph->name = neap_intern_format("%s_backward", graph->name);
@@ -328,8 +350,11 @@ static neap_status leave_backward(halver *h, neap_error *error) {
     const neap_type *type = build_given_type(h->b, value->name);
     if (type != NULL) value->type = *type, value->bytes = neap_type_bytes(type);
   }
+
   /* Forward nodes that nothing reads are dead from here on; finish.c takes them out. */
   build_end_forward(graph, h->n_forward);
+
+  /* The gradients, in the order in which they were asked for. */
   graph->n_output = 0;
   for (int i = 0; i < h->half->n_wrt; i++) {
     if (h->half->sum != NULL && h->half->sum[i] != NULL) NEAP_TRY(add_sum(h, i, error));
@@ -350,6 +375,7 @@ static neap_status build_joint_half(halver *h, neap_error *error) {
     h->plain = graph_clone(h->graph, h->n_forward);
     if (h->plain == NULL) return graph_no_memory(error);
   }
+
   NEAP_TRY(add_backward(h, error));
   NEAP_TRY(decide(h, error));
   NEAP_TRY(name_kept(h, error));

@@ -50,6 +50,7 @@ neap_status build_keep_terms(neap_builder *b, neap_error *error) {
   if (!b->is_top || b->options->n_loss == 0) return NEAP_OK;
   bool *term = neap_arena_alloc(&b->graph->arena, (size_t)graph->n_value + 1);
   if (term == NULL) return graph_no_memory(error);
+
   /* The losses themselves, as far as they are built and of one element. */
   for (int i = 0; i < b->options->n_loss; i++) {
     neap_value_id v = neap_map_get(&b->env, neap_intern(b->options->loss[i]), NEAP_NO_VALUE);
@@ -78,6 +79,7 @@ neap_status build_keep_terms(neap_builder *b, neap_error *error) {
 static neap_status keep_zero(neap_builder *b, const char *of, neap_error *error) {
   const char *blob = neap_intern(of), *name = neap_intern_format("%s.grad", of);
   if (blob == NULL || name == NULL) return graph_no_memory(error);
+
   /* Where one came to be the builder has bound its name; and integers have none. */
   neap_value_id v = neap_map_get(&b->env, blob, NEAP_NO_VALUE);
   if (neap_map_get(&b->env, name, NEAP_NO_VALUE) >= 0 || v < 0 ||

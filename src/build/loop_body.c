@@ -37,6 +37,7 @@ static neap_status build_one(bodies *l, const neap_lengths *met, const neap_type
  * began with. */
 static neap_status check_type(const bodies *l, const neap_graph *sub, int k, neap_error *error) {
   const neap_type *type = &sub->value[sub->output[k]].type;
+
   /* The first body that says it says it for all. */
   if (l->type[k].dtype == NEAP_DTYPE_NONE) l->type[k] = *type;
   if (neap_type_equal(type, &l->type[k])) return NEAP_OK;
@@ -57,6 +58,7 @@ static neap_status find_types(bodies *l, neap_error *error) {
   l->spec->result = NULL;
   NEAP_TRY(build_try(l->b, l->spec, &sub, error));
   neap_status status = NEAP_OK;
+
   /* The same rule as for bodies that are run. */
   for (int k = 0; k < l->spec->n_out; k++)
     if (status == NEAP_OK) status = check_type(l, sub, k, error);
@@ -70,10 +72,12 @@ static neap_status add_body(bodies *l, const neap_lengths *met, neap_error *erro
   own->length =
     neap_arena_copy(&l->b->graph->arena, met->length, (size_t)met->n * sizeof *met->length);
   if (own->length == NULL) return graph_no_memory(error);
+
   /* The list is the options', and the graph outlives those: it has a copy. */
   int at = 0;
   bool partial = graph_is_partial(l->spec->net, own->length, own->n, &at);
   NEAP_TRY(build_one(l, own, partial ? l->type : NULL, &l->sub[l->n_body], error));
+
   /* Counted before it is checked, so that whoever frees the node finds it. */
   const neap_graph *sub = l->sub[l->n_body++];
   for (int k = 0; k < l->spec->n_out; k++) NEAP_TRY(check_type(l, sub, k, error));
@@ -84,10 +88,12 @@ static neap_status add_body(bodies *l, const neap_lengths *met, neap_error *erro
 static neap_status add_bodies(bodies *l, neap_error *error) {
   const neap_graph_options *o = l->b->options;
   NEAP_TRY(find_types(l, error));
+
   /* Runs have met lengths of several loops; a loop is known by its first number. */
   for (int i = 0; i < o->n_met; i++)
     if (o->met[i].first == l->first) NEAP_TRY(add_body(l, &o->met[i], error));
   if (l->n_body > 0) return NEAP_OK;
+
   /* Nothing met yet: all are unknown, and the run ends where the first is found. */
   neap_lengths none = {.first = l->first, .n = l->n};
   none.length = neap_arena_alloc(&l->b->graph->arena, (size_t)l->n * sizeof *none.length);
@@ -103,10 +109,13 @@ neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_
   neap_arena *arena = &b->graph->arena;
   int room = b->options->n_met + 1;
   l.met = neap_arena_alloc(arena, (size_t)room * sizeof *l.met);
+
   /* Room for the condition in front, which the node has already. */
   l.sub = neap_arena_alloc(arena, (size_t)(subnet + room) * sizeof(neap_graph *));
   l.type = neap_arena_alloc(arena, (size_t)(spec->n_out + 1) * sizeof *l.type);
   if (l.met == NULL || l.sub == NULL || l.type == NULL) return graph_no_memory(error);
+
+  /* One body will do where no length is looked for, or where none depends on data. */
   neap_status status;
   bool is_one = l.n == 0 || b->options->n_extent == 0 || b->trial != BUILD_NO_TRIAL;
   if (is_one || b->in_loop) { /* a loop in a loop refuses such an op when it meets it */
@@ -118,6 +127,7 @@ neap_status graph_build_bodies(neap_builder *b, int index, int subnet, neap_sub_
     /* Each body began at the same number; what follows counts on from behind one of them. */
     *b->n_extent = l.first + l.n;
   }
+
   /* The graph frees what the node lists, also when it stays half made. */
   neap_node *node = &b->graph->node[index];
   for (int s = l.n_body - 1; s >= 0; s--) l.sub[subnet + s] = l.sub[s];

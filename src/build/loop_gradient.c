@@ -72,6 +72,7 @@ static bool has_seed(const loop_gradient *g, int k) {
 /* Lists by argument, -1 all over. The forward's operands and as many again for gradients are the
  * most there can be. */
 static neap_status allocate(loop_gradient *g, neap_error *error) {
+  /* All lists with the same room, since all count arguments. */
   neap_arena *arena = &g->b->graph->arena;
   size_t n = 2 * (size_t)(g->node.n_in + g->node.n_out) + 8;
   int **ints[] = {&g->in_argument, &g->out_argument,  &g->seed_result, &g->seed_param, &g->wrt,
@@ -94,6 +95,7 @@ static neap_status allocate(loop_gradient *g, neap_error *error) {
  * this or an earlier iteration. They carry a gradient where one arrives behind the loop; whether
  * one does within it the joint graph says. */
 static neap_status find_carried(loop_gradient *g, neap_error *error) {
+  /* Which values of the body depend on a wanted input, iteration after iteration. */
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   bool *active = neap_arena_alloc(&g->b->graph->arena, (size_t)body->n_value + 1);
   if (active == NULL) return graph_no_memory(error);
@@ -142,6 +144,7 @@ static int add_param(loop_gradient *g, neap_type type) {
 static neap_status build(loop_gradient *g, neap_error *error) {
   const neap_graph *body = g->node.sub[g->node.n_sub - 1];
   int n_in = g->node.n_in, n_out = g->node.n_out;
+
   g->n_wrt = g->n_seed = 0;
   for (int i = 0; i < n_in; i++) {
     g->in_type[i] = body->value[body->param[i]].type;
@@ -155,6 +158,7 @@ static neap_status build(loop_gradient *g, neap_error *error) {
     g->wrt[g->n_wrt++] = i;
   }
   g->n_param = n_in;
+
   /* Results lie where the forward put them, and each seed is a parameter behind the forward's. */
   for (int k = 0; k < n_out; k++) {
     const neap_value *result = &body->value[body->output[k]];
@@ -164,12 +168,17 @@ static neap_status build(loop_gradient *g, neap_error *error) {
     g->seed_param[g->n_seed++] = add_param(g, result->type);
     g->seed_argument[k] = g->in_argument[g->n_param - 1];
   }
+
   /* A capture is the same in all iterations, so its gradient is their sum, which each reads and
    * writes. */
   for (int i = g->n_state + g->n_seq; i < n_in; i++)
     if (g->wrt_of[i] >= 0) g->sum_param[i] = add_param(g, sum_type(g->in_type[i]));
+
+  /* The body's net is built anew, with its backward behind it: the body that the node has so far
+   * was built for the forward alone, and its values are finished. */
   int subnet = g->node.n_sub - g->node.n_body, a = neap_op_subnet_attr(g->node.op, subnet);
   const neap_net *net = a >= 0 ? g->node.attrs[a].net : NULL;
+
   /* A Recurrent may name ops to recompute; While has no such attribute. */
   int recompute = neap_op_attr_index(g->node.op, "recompute");
   neap_sub_spec spec = {.net = net,
@@ -219,6 +228,7 @@ static neap_status build_carrying(loop_gradient *g, neap_error *error) {
     if (!more) break;
     build_joint_fini(&g->joint);
   }
+
   /* What was asked for a state that carries none in the end. */
   for (int i = 0; i < g->n_state; i++)
     if (!passes_on(g, i)) g->wrt_of[i] = -1;
@@ -245,6 +255,7 @@ static neap_status overwritten(const loop_gradient *g, const char *name, neap_er
  * iteration makes one of it that is: what it would take else is dead, and so are the forward's
  * values that only that reads. */
 static neap_status label(loop_gradient *g, neap_error *error) {
+  /* At first the states whose gradient is wanted outside; each round adds those that these need. */
   neap_graph *joint = g->joint.builder.graph;
   neap_value_id *wanted = neap_arena_alloc(&joint->arena, ((size_t)g->n_wrt + 1) * sizeof *wanted);
   bool *passed = neap_arena_alloc(&joint->arena, (size_t)g->n_state + 1);
@@ -277,6 +288,7 @@ static neap_status decide(loop_gradient *g, neap_error *error) {
   neap_graph *joint = g->joint.builder.graph;
   size_t n = (size_t)joint->n_value + 1;
   NEAP_TRY(label(g, error));
+
   /* Refused before any node is touched. */
   if (g->cut.overwritten >= 0) return overwritten(g, joint->value[g->cut.overwritten].name, error);
   g->next_of = neap_arena_alloc(&joint->arena, n * sizeof(int));
@@ -302,6 +314,7 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
   loop->item =
     neap_arena_alloc(&g->b->graph->arena, ((size_t)joint->n_value + 1) * sizeof *loop->item);
   if (loop->item == NULL) return graph_no_memory(error);
+
   for (int s = 0; s < g->n_state; s++) {
     /* Before the iteration, as its parameter, or behind it, as the kept value that is its next. */
     bool is_read = g->cut.read[joint->param[s]];
@@ -313,6 +326,7 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
     loop->state[s].item = loop->n_item;
     loop->item[loop->n_item++].bytes = neap_align(loop->state[s].bytes);
   }
+
   /* States come first: they are held once more than the rest, as what the last iteration leaves. */
   int n_state_item = loop->n_item;
   for (int v = 0; v < joint->n_value; v++) {
@@ -321,11 +335,14 @@ static neap_status lay_out_frame(loop_gradient *g, neap_error *error) {
     g->item_of[v] = loop->n_item;
     loop->item[loop->n_item++].bytes = neap_align(joint->value[v].bytes);
   }
+
+  /* Offsets, one behind the other, and how much of a record the states are. */
   for (int i = 0; i < loop->n_item; i++) {
     loop->item[i].offset = loop->record_bytes;
     loop->record_bytes += loop->item[i].bytes;
     if (i < n_state_item) loop->state_bytes = loop->record_bytes;
   }
+
   /* Without a limit nobody knows how many records there will be. */
   loop->grows = loop->max == 0 && loop->has_condition;
   loop->frames = g->node.n_in + g->node.n_out;
@@ -348,8 +365,10 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   neap_joint *joint = &g->joint;
   neap_graph *whole = joint->builder.graph, *half = graph_clone(whole, joint->n_forward);
   if (half == NULL) return graph_no_memory(error);
+
   for (int v = 0; v < whole->n_value; v++)
     if (is_kept(g, v)) place_kept(g, half, v, false);
+
   /* What only the backward takes is left out. */
   half->n_param = g->node.n_in;
   for (int i = 0; i < g->n_param; i++)
@@ -359,12 +378,15 @@ static neap_status cut_forward(loop_gradient *g, neap_error *error) {
   half->train = true;
   half->output = neap_arena_alloc(&half->arena, (size_t)(g->node.n_out + 1) * sizeof *half->output);
   neap_status status = half->output == NULL ? graph_no_memory(error) : NEAP_OK;
+
+  /* The builder works on the half for as long as results are placed. */
   joint->builder.graph = half; /* copies are emitted into it */
   joint->builder.phase = NEAP_PHASE_FORWARD;
   for (int k = 0; k < g->node.n_out; k++)
     if (status == NEAP_OK)
       status = build_result(&joint->builder, g->out_argument[k], joint->result[k], error);
   joint->builder.graph = whole;
+
   /* Only a finished half replaces the body: a failure before leaves the forward as it was. */
   if (status == NEAP_OK) status = graph_finish(half, false, error);
   if (status != NEAP_OK) {
@@ -404,6 +426,7 @@ static neap_status cut_backward(loop_gradient *g, neap_error *error) {
     place_kept(g, half, v, true);
   }
   build_end_forward(half, joint->n_forward);
+
   /* Where each gradient goes: the next state, the row of this iteration, or the running sum. */
   for (int w = 0; w < g->n_wrt; w++) {
     int i = g->wrt[w], argument = -1;
@@ -524,7 +547,7 @@ static void port_results(loop_gradient *g) {
   }
 }
 
-/* The backward loop as data. Its operands: gradients that arrive, sequences and captures, frames. */
+/* The backward loop as data. Operands: gradients that arrive, sequences and captures, frames. */
 static neap_status make_backward(loop_gradient *g, neap_error *error) {
   NEAP_TRY(new_backward(g, error));
   port_arriving(g);
@@ -537,6 +560,8 @@ static neap_status make_backward(loop_gradient *g, neap_error *error) {
 
 /* The forward gets one more output; it lies in the arena like any other value. */
 static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_error *error) {
+  /* A value of as many bytes as the records of all iterations have; of a loop without a limit a
+   * head alone. */
   neap_graph *graph = g->b->graph;
   char name[256];
   snprintf(name, sizeof name, "%s.frames", g->node.name);
@@ -545,12 +570,15 @@ static neap_status add_frames(loop_gradient *g, neap_value_id *frames, neap_erro
                     NEAP_SHAPE(bytes > INT64_MAX ? NEAP_COUNT_TOO_LARGE : (int64_t)bytes)};
   NEAP_TRY(neap_type_check(&type, "what the iterations keep for the backward", error));
   NEAP_TRY(build_count(g->b, 0, 0, bytes, error));
+
+  /* The value, and it as the last output of the forward loop. */
   *frames = graph_add_value(graph, neap_intern(name), &type);
   neap_node *node = &graph->node[g->index];
   neap_value_id *ids =
     neap_arena_alloc(&graph->arena, (size_t)(node->n_in + node->n_out + 1) * sizeof *ids);
   if (*frames < 0 || ids == NULL || graph->value[*frames].name == NULL)
     return graph_no_memory(error);
+
   /* The node's lists have no room for one more, so both get a new place. */
   memcpy(ids, node->in, (size_t)node->n_in * sizeof *ids);
   memcpy(ids + node->n_in, node->out, (size_t)node->n_out * sizeof *ids);
@@ -574,10 +602,13 @@ static bool reads_port(const neap_graph *half, int param) {
  * live until then. */
 static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_value_id *din,
                                 neap_error *error) {
+  /* The operand of the frames has a value by now. */
   neap_graph *graph = g->b->graph, *half = g->joint.builder.graph;
   g->in[g->backward->frames] = frames;
   for (int i = g->n_state; i < g->node.n_in; i++)
     if (!reads_port(half, i)) g->in[g->backward->port[i].index] = NEAP_NO_VALUE;
+
+  /* Name, place and random stream are the forward's: it stands for the same op of the net. */
   int made = graph_add_node(graph, neap_op_find("LoopGradient"), g->n_in, g->n_out);
   if (made < 0) return graph_no_memory(error);
   neap_node *back = &graph->node[made];
@@ -587,6 +618,7 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->forward = g->index;
   back->stream = g->node.stream;
   back->loop = g->backward;
+
   /* What a net that is written out says of it. */
   int64_t *wrt = neap_arena_alloc(&graph->arena, ((size_t)g->n_out + 1) * sizeof *wrt);
   back->attrs = neap_arena_alloc(&graph->arena, sizeof *back->attrs);
@@ -599,10 +631,15 @@ static neap_status add_backward(loop_gradient *g, neap_value_id frames, neap_val
   back->attrs[0] = (neap_attr_value){.given = true, .n = g->n_out, .ints = wrt};
   back->sub[0] = half;
   back->n_sub = 1;
+
   /* The node owns it from here on, also when what follows fails. */
   g->joint.builder.graph = NULL;
+
+  /* What happens inside happens to it. Commits were taken out of the half. */
   for (int n = 0; n < half->n_node; n++)
     back->effects |= half->node[n].effects & (NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
+
+  /* Values for its outputs, which are the gradients. */
   for (int i = 0; i < g->node.n_in; i++) {
     if (g->out_of[i] < 0) continue;
     const neap_value *like = &graph->value[g->node.in[i]];
@@ -644,8 +681,11 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));
+
   /* Up to here nothing is left behind on failure but what lies in the arena. */
   NEAP_TRY(build_carrying(&g, error));
+
+  /* Decided on the joint graph; then both halves of it, and last the nodes around them. */
   neap_value_id frames = NEAP_NO_VALUE;
   neap_status status = decide(&g, error);
   if (status == NEAP_OK) status = lay_out_frame(&g, error);

@@ -55,6 +55,7 @@ static bool is_weak(neap_builder *b, neap_value_id v) {
   struct build_mixed *m = beside(b, v);
   if (m == NULL) return false;
   if (m->weak != 0) return m->weak > 0;
+
   const neap_value *value = &b->graph->value[v];
   bool weak = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
   if (value->node >= 0) weak = is_of_weak(b, &b->graph->node[value->node]);
@@ -65,10 +66,13 @@ static bool is_weak(neap_builder *b, neap_value_id v) {
 /* v in another dtype, called "<v>.<dtype>", for the op that `line` and the rest are of. */
 static neap_status add_cast(neap_builder *b, neap_value_id v, neap_dtype to, const char *label,
                             const neap_node_spec *of, neap_value_id *out, neap_error *error) {
+  /* The one attribute of a Cast is the dtype. */
   const neap_op *op = neap_op_find("Cast");
   const neap_attr_value attr = {.given = true, .i = to};
   char text[256];
   snprintf(text, sizeof text, "%s.%s", b->graph->value[v].name, neap_dtype_name(to));
+
+  /* It is the user's op that needs it, so that errors and profiles point there. */
   neap_node_spec spec = {.op = op,
                          .attrs = graph_copy_attrs(b->graph, op, &attr),
                          .n_in = 1,
@@ -94,6 +98,7 @@ static neap_status cast(neap_builder *b, neap_value_id v, neap_dtype to, const n
   if (m == NULL) return graph_no_memory(error);
   *out = m->twin - 1;
   if (m->twin > 0) return NEAP_OK;
+
   NEAP_TRY(add_cast(b, v, to, NULL, of, out, error));
   if ((m = beside(b, v)) == NULL) return graph_no_memory(error);
   m->twin = 1 + *out;
@@ -129,6 +134,7 @@ static bool works_in_half(neap_builder *b, const neap_node_spec *spec, neap_mixe
                           const neap_value_id *in) {
   bool any = false, strong = false, other = false;
   if (mixed == NEAP_MIXED_FULL || mixed == NEAP_MIXED_ROUND) return false;
+
   for (int i = 0; i < spec->n_in; i++) {
     if (in[i] < 0 || !is_common(neap_op_input(spec->op, i), b->options->dtype)) continue;
     neap_dtype dtype = dtype_of(b, in[i]);
@@ -145,10 +151,14 @@ static bool works_in_half(neap_builder *b, const neap_node_spec *spec, neap_mixe
 neap_status build_mix_inputs(neap_builder *b, const neap_node_spec *spec, neap_value_id *in,
                              neap_error *error) {
   if (!build_is_mixing(b) || (spec->op->effects & NEAP_EFFECT_RELEASE) != 0) return NEAP_OK;
+
   /* What has one operand follows it: a view, a cast of the user's, a function of each element. */
   const neap_dtype half = b->options->dtype;
   const neap_mixed mixed = mixed_of(b, spec->op);
   if (mixed == NEAP_MIXED_FOLLOW && spec->n_in == 1) return NEAP_OK;
+
+  /* Decided once for the op. Each operand that may be either then gets the dtype that was
+   * decided. */
   const bool to_half = works_in_half(b, spec, mixed, in);
   for (int i = 0; i < spec->n_in; i++) {
     const neap_arg *arg = neap_op_input(spec->op, i);
@@ -164,6 +174,7 @@ neap_status build_mix_inputs(neap_builder *b, const neap_node_spec *spec, neap_v
 
 /* Notes of the node's outputs what those of its inputs say. */
 static neap_status note_outputs(neap_builder *b, int index, neap_error *error) {
+  /* What is made of rounded numbers is rounded itself. */
   bool rounded = false;
   for (int i = 0; i < b->graph->node[index].n_in; i++) {
     const neap_value_id v = b->graph->node[index].in[i];
@@ -197,10 +208,14 @@ static neap_status replace(neap_builder *b, neap_value_id v, neap_dtype to,
 
 neap_status build_mix_outputs(neap_builder *b, const neap_node_spec *spec, int index,
                               neap_value_id *out, neap_error *error) {
+  /* Without mixing the names mean what the node makes. */
   const int n_out = b->graph->node[index].n_out;
   neap_copy_bytes(out, b->graph->node[index].out, (size_t)n_out * sizeof *out);
   if (!build_is_mixing(b)) return NEAP_OK;
   NEAP_TRY(note_outputs(b, index, error));
+
+  /* A declared f32 blob gets f32 although the op works in halves; what the record says to round is
+   * rounded, unless it is such a blob. */
   const neap_mixed mixed = mixed_of(b, spec->op);
   for (int k = 0; k < n_out; k++) {
     const char *name = spec->out_name[k];
@@ -228,6 +243,8 @@ neap_status build_mix_results(neap_builder *b, int n, neap_value_id *result, nea
 }
 
 neap_status build_mix_net_outputs(neap_builder *b, neap_error *error) {
+  /* A half that the user asked for by a cast stays one; what mixing has rounded, and gradients of
+   * it, are f32 outside. */
   if (!build_is_mixing(b)) return NEAP_OK;
   for (int k = 0; k < neap_net_n_outputs(b->net); k++) {
     const char *name = neap_net_output_at(b->net, k);
@@ -248,6 +265,7 @@ neap_status build_mix_net_outputs(neap_builder *b, neap_error *error) {
  * would lie in the arena all the time. */
 neap_status build_mix_again(neap_builder *b, int index, const neap_value_id **in,
                             neap_error *error) {
+  /* Inputs that are casts of parameters, made by mixing and not by the user. */
   if (!build_is_mixing(b)) return NEAP_OK;
   const int n_in = b->graph->node[index].n_in;
   neap_value_id *fresh = NULL;
@@ -260,6 +278,8 @@ neap_status build_mix_again(neap_builder *b, int index, const neap_value_id **in
     if (from < 0 || from >= b->cap_mixed || b->mixed[from].twin - 1 != v ||
         b->graph->value[from].region != NEAP_REGION_PARAMETER || b->graph->value[from].node >= 0)
       continue;
+
+    /* The caller's list is the node's own, so it is copied before the first change. */
     if (fresh == NULL && (fresh = build_ids(b, n_in)) == NULL) return graph_no_memory(error);
     if (*in != fresh) neap_copy_bytes(fresh, *in, (size_t)n_in * sizeof *fresh);
     *in = fresh;

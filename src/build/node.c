@@ -32,12 +32,14 @@ int build_version_source(const neap_graph *graph, const neap_node_spec *spec, in
   const char *name = spec->out_name != NULL ? spec->out_name[k] : NULL;
   if ((spec->op->effects & NEAP_EFFECT_CONTROL) == 0 || spec->in_blob == NULL || name == NULL)
     return -1;
+
   /* An If may write any capture; a loop's result k only the state k, which it begins with. */
   int first = BUILD_FIRST_CAPTURE, end = spec->n_in;
   if ((spec->op->effects & NEAP_EFFECT_LOOP) != 0) {
     int64_t n_state = spec->attrs[neap_op_attr_index(spec->op, "n_state")].i;
     first = k, end = k < n_state && k < spec->n_in ? k + 1 : k;
   }
+
   /* The same name on both sides says that the blob is written, and its bytes let it be. */
   for (int i = first; i < end; i++)
     if (spec->in_blob[i] == name && spec->in[i] >= 0 &&
@@ -51,12 +53,14 @@ int build_version_source(const neap_graph *graph, const neap_node_spec *spec, in
  * one. */
 static neap_status describe(const infer_context *c, int subnet, int n_in, const neap_type *in,
                             int n_out, neap_sub_spec *spec, neap_error *error) {
+  /* Places of parameters and results among the operands of the node. */
   const neap_graph *graph = c->builder->graph;
   const neap_node *node = &graph->node[c->node];
   int first = node->n_in - n_in;
   int *in_argument = build_ids(c->builder, n_in), *out_argument = build_ids(c->builder, n_out);
   if (in_argument == NULL || out_argument == NULL) return graph_no_memory(error);
   for (int i = 0; i < n_in; i++) in_argument[i] = first + i;
+
   /* A loop's body comes last; a subnet before it is the condition, whose one result belongs to
    * nobody's output and has a place behind them all. */
   bool is_loop = (node->op->effects & NEAP_EFFECT_LOOP) != 0,
@@ -96,6 +100,7 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
                                 int n_out, neap_type *out, neap_error *error) {
   infer_context *c = infer->graph;
   neap_graph *graph = c->builder->graph;
+
   /* infer may ask more than once; the types of the operands are the same each time. */
   if (graph->node[c->node].sub[subnet] == NULL) {
     neap_sub_spec spec;
@@ -109,6 +114,8 @@ static neap_status infer_subnet(const neap_infer *infer, int subnet, int n_in, c
       graph->node[c->node].sub[subnet] = sub;
     }
   }
+
+  /* Built by now. The record has said how many results it expects. */
   const neap_graph *sub = graph->node[c->node].sub[subnet];
   if (sub->n_output != n_out)
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" gives %d results, expected %d", sub->name,
@@ -127,6 +134,7 @@ static neap_status find_types(infer_context *c, neap_sub_spec *spec, neap_type *
     for (int k = 0; k < spec->n_out; k++) out[k] = (neap_type){NEAP_DTYPE_F32, NEAP_SHAPE(1)};
     return NEAP_OK;
   }
+
   /* Any other graph asks what the branch gives for lengths tried out, and drops what was built for
    * that. */
   neap_graph *sub;
@@ -158,8 +166,10 @@ static neap_status build_late(infer_context *c, const neap_type *in, neap_type *
   neap_builder *b = c->builder;
   const neap_node_spec *node = c->spec;
   int n_extent = *b->n_extent;
+
   /* A branch that is built already has said what the If gives. */
   bool is_typed = !c->is_late[0] || !c->is_late[1];
+
   for (int s = 0; s < 2; s++) {
     if (!c->is_late[s]) continue;
     neap_sub_spec spec;
@@ -197,12 +207,14 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
   node->enforced = neap_arena_alloc(
     &graph->arena, (size_t)NEAP_MAX(node->n_out, NEAP_OP_MAX_PAIR) * sizeof *node->enforced);
   if (node->enforced == NULL) return graph_no_memory(error);
+
   /* Optional operands may be absent, and then their pair is. */
   for (int p = 0; p < node->op->n_enforced; p++) {
     neap_pair pair = node->op->enforced[p];
     if (pair.in < node->n_in && pair.out < node->n_out && node->in[pair.in] >= 0)
       node->enforced[node->n_enforced++] = pair;
   }
+
   /* A control op has no pairs in its record: they are the blobs that its subnets write. */
   if (control) {
     for (int k = 0; k < node->n_out; k++) {
@@ -210,6 +222,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
       if (source >= 0) node->enforced[node->n_enforced++] = (neap_pair){source, k};
     }
   }
+
   /* A write to bytes that outlive the run is a commit, whatever the record says; one to transient
    * bytes commits nothing: what becomes of them is assigned later, or not. What a control op writes
    * its subgraphs say. */
@@ -220,6 +233,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
     node->effects &= ~(unsigned)NEAP_EFFECT_COMMIT;
     node->effects |= lasts ? NEAP_EFFECT_COMMIT : 0;
   }
+
   /* What happens inside happens to whoever runs it: an If around an update is an update. */
   for (int s = 0; s < node->n_sub; s++) {
     if (node->sub[s] == NULL) continue;
@@ -227,6 +241,7 @@ static neap_status finish_node(neap_builder *b, int index, const neap_node_spec 
       node->effects |= node->sub[s]->node[n].effects &
                        (NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_RANDOM);
   }
+
   /* What lasts is written behind all that can fault (graph/finish.c): in an update. */
   if ((node->effects & NEAP_EFFECT_COMMIT) != 0) node->phase = NEAP_PHASE_UPDATE;
   return (node->op->effects & NEAP_EFFECT_LOOP) != 0 ? graph_make_loop(graph, index, error)
@@ -245,14 +260,17 @@ static neap_status find_extent(neap_builder *b, int index, neap_infer *infer, ne
                      "how long its output is depends on data, so it can't stand in a loop's "
                      "condition, nor in a loop within a loop");
   }
+
   /* Counted whether it is known or not: the same op has the same number in every build. */
   int number = (*b->n_extent)++;
   const int64_t *found = number < b->options->n_extent ? &b->options->extent[number] : NULL;
+
   /* In a body iterations find lengths of their own, and each body is for one list of them. */
   if (b->in_body) found = b->met != NULL ? &b->met->length[number - b->met->first] : NULL;
   static const int64_t one = 1;
   node->extent = number + 1;
   node->n_found = found != NULL ? *found : -1;
+
   /* Without a length infer gives the bound; a trial may ask for one instead. */
   if (node->n_found >= 0) infer->extent = found;
   if (node->n_found < 0 && b->trial == BUILD_ONE) infer->extent = &one;
@@ -284,11 +302,14 @@ static neap_status check_stash(const neap_builder *b, const neap_node_spec *spec
   const neap_graph *graph = b->graph;
   const neap_value *value = &graph->value[spec->in[i]];
   const char *name = neap_op_input(spec->op, i)->name;
+
   /* Without a forward it is a blob that the user has, and kernels look at its bytes. */
   if (b->forward < 0 && !value->is_stash) return NEAP_OK;
   if (!value->is_stash || value->node != b->forward)
     return neap_fail(error, NEAP_GRAPH, "%s expects the stash of the op's forward, got %s", name,
                      value->name);
+
+  /* The backward must be of the same x and y, or it would read bits of another shape. */
   const neap_node *forward = &graph->node[b->forward];
   const neap_type *x = &graph->value[forward->in[0]].type;
   const neap_type *y = &graph->value[forward->out[0]].type;
@@ -318,6 +339,7 @@ static neap_status check_no_stash(const neap_builder *b, const neap_node_spec *s
  * that infer need not. */
 static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *spec,
                               neap_type **out, neap_error *error) {
+  /* What the record's infer is shown: types of inputs, attributes, and a way to ask for subnets. */
   neap_graph *graph = b->graph;
   neap_type *in = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_in, 1) * sizeof *in);
   *out = neap_arena_alloc(&graph->arena, (size_t)NEAP_MAX(spec->n_out, 1) * sizeof **out);
@@ -333,12 +355,15 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
                       .out = *out,
                       .infer_subnet = infer_subnet,
                       .graph = &context};
+
   /* Before infer, which reads the length that was found. */
   if ((spec->op->effects & NEAP_EFFECT_EXTENT) != 0) NEAP_TRY(find_extent(b, index, &infer, error));
   NEAP_TRY(neap_infer_admits(&infer, error));
   NEAP_TRY(neap_infer_types(&infer, error));
+
   /* Behind infer, which has said how many results there are. */
   NEAP_TRY(build_late(&context, in, *out, error));
+
   /* Stashes are checked by the type of what comes out, which only infer knows. */
   for (int i = 0; i < spec->n_in; i++) {
     if (spec->in[i] < 0) continue;
@@ -353,6 +378,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     if (arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0)
       (*out)[k] = (neap_type){NEAP_DTYPE_U8, NEAP_SHAPE(0)};
   }
+
   /* Of what infer gave: a record that forgot an output is stopped here. */
   size_t bytes = 0;
   for (int k = 0; k < spec->n_out; k++) {
@@ -361,6 +387,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
     bytes = neap_size_add(bytes, neap_align(neap_type_bytes(&(*out)[k])));
   }
   NEAP_TRY(build_count(b, 1, 0, bytes, error));
+
   /* The cost reads types of both sides, which now are all there. */
   if (spec->op->cost != NULL) spec->op->cost(&infer, &graph->node[index].cost);
   return NEAP_OK;
@@ -370,6 +397,7 @@ static neap_status infer_node(neap_builder *b, int index, const neap_node_spec *
  * is made of op and argument. */
 static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec *spec,
                                const neap_type *out, neap_error *error) {
+  /* A Free names what it ends, and gives nothing. */
   neap_graph *graph = b->graph;
   if ((spec->op->effects & NEAP_EFFECT_RELEASE) != 0) {
     graph->node[index].n_out = 0;
@@ -377,6 +405,8 @@ static neap_status add_outputs(neap_builder *b, int index, const neap_node_spec 
   }
   for (int k = 0; k < spec->n_out; k++) {
     const char *label = spec->out_name != NULL ? spec->out_name[k] : NULL;
+
+    /* A value knows its maker, and the node its values. */
     int v = graph_add_value(graph, label, &out[k]);
     if (v < 0) return graph_no_memory(error);
     const neap_arg *arg = neap_op_output(spec->op, k);
@@ -414,6 +444,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   if (index < 0) return graph_no_memory(error);
   neap_node *node = &graph->node[index];
   if (spec->n_in > 0) memcpy(node->in, spec->in, (size_t)spec->n_in * sizeof *node->in);
+
   /* What infer and the subnets' streams read stands in the node before they are asked. */
   node->attrs = spec->attrs;
   node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
@@ -422,6 +453,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;
   node->stream = spec->stream;
+
   /* Left NULL until infer asks for them; who frees the graph finds what there is. */
   int n_sub = count_subnets(spec->op);
   if (n_sub > 0) {
@@ -433,6 +465,7 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   neap_type *out;
   if (infer_node(b, index, spec, &out, &inner) != NEAP_OK)
     return graph_locate(error, &inner, spec->op->name, spec->name, spec->scope, spec->line);
+
   /* Values come once types are known, pairs once values are, versions once pairs are. */
   NEAP_TRY(add_outputs(b, index, spec, out, error));
   NEAP_TRY(finish_node(b, index, spec, error));

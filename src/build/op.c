@@ -19,6 +19,8 @@ static neap_status bind_names(neap_builder *b, const neap_net_op *op, const neap
       if (op->in[i] != NULL) neap_map_remove(&b->env, op->in[i]);
     return NEAP_OK;
   }
+
+  /* Each output is a new version of its name. */
   for (int k = 0; k < op->n_out; k++) {
     if (op->out[k] == NULL) continue;
     const neap_value_id v = out[k];
@@ -79,6 +81,7 @@ static neap_status copy_beside_write(neap_builder *b, const neap_node_spec *spec
   /* never run: readers and writer are one node either way */
   if (b->options->by_op && !b->is_sub) return NEAP_OK;
   build_begin_emit(b, error);
+
   for (int k = 0; k < spec->n_out; k++) {
     int source = build_version_source(b->graph, spec, k);
     if (source < 0) continue;
@@ -107,6 +110,7 @@ static neap_status expand_scope(neap_builder *b, const neap_net_op *op, neap_err
 neap_status build_copy(neap_builder *b, const char *from, const char *to, neap_error *error) {
   neap_value_id v;
   NEAP_TRY(build_value_of(b, from, &v, error));
+
   /* In a probe: a copy of what is not known is not known. */
   if (v == BUILD_UNKNOWN) return neap_map_set(&b->env, to, v) ? NEAP_OK : graph_no_memory(error);
   build_begin_emit(b, error);
@@ -154,11 +158,14 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   bool probe = (b->options->probe && !b->is_sub) || b->finds;
   if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
+
+  /* A forward that is run again for a gradient must not write a second time. */
   if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   if (strcmp(op->op->name, "LoopGradient") == 0) {
     NEAP_TRY(graph_build_loop_gradient(b, op, error));
     return bind_names(b, op, b->graph->node[b->graph->n_node - 1].out, error);
   }
+
   /* Where there may be a backward, optional outputs exist although the net does not name them: grad
    * may ask for a stash. Those that nobody reads in the end are trimmed. */
   bool has_backward = op->op->grad != NULL || op->op->grad_formula != NULL;
@@ -183,17 +190,21 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   if (out == NULL || spec.attrs == NULL || spec.name == NULL || spec.scope == NULL ||
       spec.line == NULL || spec.device == NULL)
     return graph_no_memory(error);
+
   /* the texts are interned: a graph outlives its net */
   NEAP_TRY(build_read_names(b, op, &in, error));
+
   /* Copies come before the node, which reads them in place of what would be written. */
   NEAP_TRY(copy_before_write(b, op, in, error));
   spec.in = in;
   NEAP_TRY(copy_beside_write(b, &spec, in, error));
+
   /* What an expanded net says of its backward it says in full. */
   if (!op->origin.backward) NEAP_TRY(build_mix_inputs(b, &spec, in, error));
   NEAP_TRY(build_from_origin(b, op, &spec, &node, error));
   NEAP_TRY(build_mix_outputs(b, &spec, node, out, error));
   NEAP_TRY(bind_names(b, op, out, error));
+
   /* A probe ends where a length begins: whatever reads the outputs waits for it. */
   bool unknown =
     (b->graph->node[node].extent > 0 && b->graph->node[node].n_found < 0) || b->open == node + 1;
@@ -212,6 +223,7 @@ neap_status build_op(neap_builder *b, const neap_net_op *op, int next_op, neap_e
 /* Entries of `recompute` are op positions in the net; an op may give several nodes, and all of them
  * are marked. */
 neap_status build_ops(neap_builder *b, neap_error *error) {
+  /* An op may become none, one or several nodes: those between `first` and the end are its own. */
   int n = neap_net_n_ops(b->net);
   for (int i = 0; i < n; i++) {
     int first = b->graph->n_node;
@@ -221,6 +233,7 @@ neap_status build_ops(neap_builder *b, neap_error *error) {
       for (int m = first; m < b->graph->n_node; m++) b->graph->node[m].recompute = true;
     }
   }
+
   /* Once for what stands behind the last Gradient; each of those has done so for what stands before
    * it. */
   NEAP_TRY(build_keep_terms(b, error));

@@ -15,12 +15,15 @@ const neap_graph_options *neap_builder_options(const neap_builder *b) { return b
 bool neap_builder_may_go(const neap_builder *b, neap_value_id v, int next_op) {
   const neap_value *value = &b->graph->value[v];
   if (value->region != NEAP_REGION_ARENA) return false;
+
   /* Nobody can name an older version, nor what the graph made for itself. */
   if (!value->is_blob || neap_map_get(&b->env, value->name, -1) != v) return true;
   const neap_net_blob *blob = neap_net_find_blob(b->net, value->name);
   if (blob != NULL && (blob->keep || blob->role != NEAP_ROLE_ACTIVATION)) return false;
+
   /* it lies where it was said to */
   if (blob != NULL && blob->bank != NULL && b->options->n_bank > 0) return false;
+
   /* Nor may go what the options keep, the net gives, or an op to come still reads. */
   if (neap_map_get(b->kept, value->name, 0) != 0) return false;
   for (int i = 0; i < neap_net_n_outputs(b->net); i++)

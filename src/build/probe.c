@@ -82,6 +82,7 @@ static bool net_has_loop_lengths(const neap_net *net);
 /* Whether a loop in it, or itself, has lengths to find in its iterations. */
 static bool has_loop_lengths(const neap_net_op *op) {
   if (is_loop(op)) return count_of_op(op) > 0;
+
   /* A Do has the net that it runs; another op those of its attributes. */
   const neap_net *body = neap_net_do_body(op);
   if (body != NULL) return net_has_loop_lengths(body);
@@ -106,8 +107,10 @@ bool build_probe_skips(const neap_builder *b, const neap_net_op *op) {
   if (!b->is_sub &&
       (has_loop_lengths(op) || strcmp(op->op->name, "Gradient") == 0 || op->origin.backward))
     return true;
+
   /* A probe is run beside the step, not as part of it: it changes nothing that lasts. */
   if ((op->op->effects & NEAP_EFFECT_COMMIT) != 0) return true;
+
   /* Nor can it read what no probe has made. */
   for (int i = 0; i < op->n_in; i++)
     if (op->in[i] != NULL && neap_map_get(&b->env, op->in[i], NEAP_NO_VALUE) == BUILD_UNKNOWN)

@@ -30,12 +30,15 @@ static neap_status add_params(neap_builder *b, const neap_sub_spec *spec, neap_e
   neap_graph *graph = b->graph;
   graph->param = build_ids(b, NEAP_MAX(spec->n_in, 1));
   if (graph->param == NULL) return graph_no_memory(error);
+
   /* With seeds there may be more: gradients that arrive stand behind the net's own. */
   int n_named = spec->net != NULL ? neap_net_n_sub_inputs(spec->net) : spec->n_in;
   if (spec->net != NULL && (spec->n_seed == 0 ? n_named != spec->n_in : n_named > spec->n_in))
     return neap_fail(error, NEAP_GRAPH, "subnet \"%s\" takes %d blobs, got %d",
                      neap_net_name(spec->net), n_named, spec->n_in);
+
   /* the identity has names for its captures, and none for gradients */
+  /* Each lies in an operand of the owner: that is all that a subgraph sees of what is around it. */
   for (int i = 0; i < spec->n_in; i++) {
     const char *name = NULL;
     if (spec->net == NULL)
@@ -73,6 +76,7 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
   bool is_version =
     graph->value[v].region == NEAP_REGION_ARGUMENT && graph->value[v].argument == argument;
   neap_value_id old = is_version ? NEAP_NO_VALUE : last_version(graph, argument);
+
   /* A version lies in its place already. Else what is resident elsewhere has to stay there, and a
    * transient value may simply be made in the place. */
   if (old != NEAP_NO_VALUE) {
@@ -86,12 +90,14 @@ neap_status build_result(neap_builder *b, int argument, neap_value_id v, neap_er
     v = build_emit_copy(b, v);
     NEAP_TRY(b->emit_status);
   }
+
   /* All versions of its storage lie where it does: a copy that an op of the body then wrote in
    * place. */
   neap_value_id root = graph->value[v].root;
   for (int u = 0; u < graph->n_value; u++)
     if (graph->value[u].root == root)
       graph->value[u].region = NEAP_REGION_ARGUMENT, graph->value[u].argument = argument;
+
   /* The owner reads it there, so nothing behind may take the bytes. */
   graph->value[v].is_last = true;
   graph->output[graph->n_output++] = v;
@@ -122,14 +128,17 @@ static neap_status sub_gradient(neap_builder *b, const neap_sub_spec *spec,
                 *dseed = build_ids(b, NEAP_MAX(spec->n_seed, 1)),
                 *wrt = build_ids(b, NEAP_MAX(spec->n_wrt, 1));
   if (seed == NULL || dseed == NULL || wrt == NULL) return graph_no_memory(error);
+
   for (int i = 0; i < spec->n_seed; i++) {
     seed[i] = result[spec->seed_result[i]];
     dseed[i] = b->graph->param[spec->seed_param[i]];
   }
+
   /* Gradients go from results to parameters, both of this graph: the owner's values are not
    * here. */
   for (int i = 0; i < spec->n_wrt; i++) wrt[i] = b->graph->param[spec->wrt[i]];
   b->phase = NEAP_PHASE_BACKWARD;
+
   /* kernels of forward ops recomputed here are chosen with their backward in mind */
   b->graph->train = true;
   return graph_gradient(b, spec->n_seed, seed, dseed, spec->n_wrt, wrt, out, error);
@@ -146,6 +155,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   neap_value_id *result = build_ids(b, n_result + 1), *out = build_ids(b, n_out + 1);
   b->graph->output = build_ids(b, n_out + 1);
   if (result == NULL || out == NULL || b->graph->output == NULL) return graph_no_memory(error);
+
   /* Names come before ops, which read them. A blank one has no ops: it is for shapes that go with
    * nothing the net does. */
   if (spec->net != NULL) NEAP_TRY(check_declared(spec->net, error));
@@ -162,6 +172,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
     NEAP_TRY(result_values(b, spec, n_result, result, error));
   NEAP_TRY(build_mix_results(b, n_result, result, error));
   build_begin_emit(b, error);
+
   /* Nobody reads it: the body that is run in its place is for what this one finds. */
   if (b->finds) {
     for (int k = 0; k < n_result; k++)
@@ -169,6 +180,8 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
         result[k] = build_constant(b, spec->result[k], 0);
   }
   NEAP_TRY(b->emit_status);
+
+  /* With seeds the backward comes behind, and its gradients are the results. */
   if (spec->n_seed > 0) {
     for (int i = 0; i < spec->n_wrt; i++) out[i] = NEAP_NO_VALUE;
     if (!spec->is_blank) NEAP_TRY(sub_gradient(b, spec, result, out, error));
@@ -185,6 +198,7 @@ static neap_status build_sub_in(neap_builder *b, const neap_sub_spec *spec, neap
   } else if (n_out > 0) {
     memcpy(out, result, (size_t)n_out * sizeof *out);
   }
+
   /* Places last: what assigns a result's bytes must come behind whatever reads them. */
   for (int k = 0; k < n_out; k++) NEAP_TRY(build_result(b, spec->out_argument[k], out[k], error));
   NEAP_TRY(graph_finish(b->graph, b->options->by_op, error));
@@ -208,6 +222,7 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
   NEAP_TRY(build_ops(b, error));
   NEAP_TRY(result_values(b, spec, spec->n_out, joint->result, error));
   NEAP_TRY(build_mix_results(b, spec->n_out, joint->result, error));
+
   /* All that was built so far is forward, passes included; nothing else says where the backward
    * begins. */
   joint->n_forward = b->graph->n_node;
@@ -216,6 +231,7 @@ static neap_status build_joint_in(neap_joint *joint, const neap_sub_spec *spec, 
 
 neap_status build_joint(neap_builder *outer, const neap_sub_spec *spec, neap_joint *out,
                         neap_error *error) {
+  /* A builder that stays open: whoever cuts the graph still emits into it. */
   NEAP_TRY(build_count(outer, 0, 1, 0, error));
   *out = (neap_joint){.builder = {.graph = graph_new(neap_intern(neap_net_name(spec->net))),
                                   .net = spec->net,
@@ -256,6 +272,8 @@ uint32_t build_sub_stream(const neap_node *node, int subnet) {
 /* *out is owned; on failure nothing is left. */
 neap_status build_sub(neap_builder *outer, const neap_sub_spec *spec, neap_graph **out,
                       neap_error *error) {
+  /* What a subnet takes over from the builder around it: options, passes, counters, and whether it
+   * stands in a loop. */
   NEAP_TRY(build_count(outer, 0, 1, 0, error));
   neap_builder b = {
     .graph = graph_new(spec->net != NULL ? neap_intern(neap_net_name(spec->net)) : "identity"),

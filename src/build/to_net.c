@@ -82,11 +82,13 @@ static neap_status name_values(writer *w, neap_error *error) {
     if (free_name(&w->taken, blob->name) == NULL) return graph_no_memory(error);
     if (v >= 0) w->name[v] = blob->name;
   }
+
   for (int v = 0; v < w->graph->n_value; v++) {
     const neap_value *value = &w->graph->value[v];
     bool is_asked_for = value->node < 0 || (value->is_blob && value->is_last);
     if (w->name[v] == NULL && is_asked_for) NEAP_TRY(name_root(w, v, error));
   }
+
   /* The rest gives way: "name~2". */
   for (int v = 0; v < w->graph->n_value; v++)
     if (w->name[v] == NULL) NEAP_TRY(name_root(w, v, error));
@@ -120,10 +122,13 @@ static neap_status declare_inputs(writer *w, neap_error *error) {
   for (int i = 0; i < n_blob; i++) {
     const neap_net_blob *blob = neap_net_blob_at(w->from, i);
     if (blob->type.dtype == NEAP_DTYPE_NONE) continue;
+
+    /* The type of the graph's value, whose batch may be another one than the net declares. */
     neap_value_id v = declared_value(w->graph, blob->name);
     NEAP_TRY(declare(w, blob->name, blob->role, v >= 0 ? &w->graph->value[v].type : &blob->type,
                      blob, error));
   }
+
   /* What is there before the run, and no net declares: gradients that arrive, what another half
    * keeps. Of one storage the first version stands for all. */
   for (int v = 0; v < w->graph->n_value; v++) {
@@ -248,8 +253,10 @@ static neap_value_id before_place(writer *w, int k) {
   const neap_graph *graph = w->graph;
   neap_value_id v = graph->output[k], from = NEAP_NO_VALUE;
   int n = graph->value[v].node;
+
   /* What an op of the body reads is no mere copy into a place. */
   if (n < 0 || is_read(graph, v)) return v;
+
   const neap_node *node = &graph->node[n];
   if (strcmp(node->op->name, "Assign") == 0) from = node->in[1];
   if (strcmp(node->op->name, "Copy") == 0 && graph->value[node->in[0]].region != NEAP_REGION_ARENA)
@@ -265,6 +272,7 @@ static neap_status list_recompute(const writer *w, writer *outer, neap_error *er
   outer->n_recompute = 0;
   outer->recompute = neap_alloc(((size_t)w->graph->n_node + 1) * sizeof *outer->recompute);
   if (outer->recompute == NULL) return graph_no_memory(error);
+
   /* Counted as they are written: what is skipped has no position. */
   int at = 0;
   for (int n = 0; n < w->graph->n_node; n++) {
@@ -277,14 +285,18 @@ static neap_status list_recompute(const writer *w, writer *outer, neap_error *er
 
 /* Into w->net, which is new. */
 static neap_status write_body(writer *w, const neap_node *node, neap_error *error) {
+  /* Lists of the interface: what it takes, then what it gives. */
   const neap_graph *graph = w->graph;
   const char **list =
     neap_alloc(((size_t)graph->n_param + (size_t)graph->n_output + 1) * sizeof *list);
   int n_takes = 0;
   if (list == NULL) return graph_no_memory(error);
   const char **gives = list + graph->n_param;
+
+  /* Parameters first, whose names come from around; then all other values. */
   neap_status status = name_params(w, node, list, &n_takes, error);
   if (status == NEAP_OK) status = name_values(w, error);
+
   /* Results before nodes, since they say which of those are skipped. */
   if (status == NEAP_OK)
     for (int k = 0; k < graph->n_output; k++)
@@ -386,18 +398,24 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
   const char *in[512], *out[256];
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   bool release = (node->op->effects & NEAP_EFFECT_RELEASE) != 0;
+
   /* Frames come last and have no name in a net: the backward's op makes them again. */
   int n_out = release ? node->n_in : node->n_out - is_framed(node);
   int n_result = node->loop != NULL ? node->loop->n_result : 0;
   if (node->n_in > 256 || n_out > 256 || n_result > 256)
     return neap_fail(error, NEAP_GRAPH, "%s \"%s\" has more than 256 operands", node->op->name,
                      node->name);
+
+  /* Operands by their names in this net; a name of its own for the op, which pairs refer to. */
   int n_in = name_inputs(w, node, in);
   for (int k = 0; k < n_out; k++) out[k] = release ? in[k] : w->name[node->out[k]];
   const char *name = w->op_name[n] = free_name(&w->op_taken, node->name), *inner = NULL;
   if (name == NULL) return graph_no_memory(error);
+
   /* Subnets are written here, before the op that owns them. */
   NEAP_TRY(write_attrs(w, node, set, error));
+
+  /* The call as a user would make it. */
   inner = name_in_scope(name, node->scope);
   neap_net_call call = {.type = node->op->name,
                         .n_in = n_in,
@@ -428,6 +446,8 @@ static neap_status write_roles(writer *w, neap_error *error) {
   neap_status status = neap_net_set_outputs(w->net, graph->n_output, output, error);
   neap_free(output);
   if (status != NEAP_OK) return status;
+
+  /* What else the graph knows of blobs, for reports, fetches and banks. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     if (value->gradient_of != NULL && value->node >= 0 && value->root == v)

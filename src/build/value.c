@@ -45,20 +45,27 @@ neap_status build_value_of(neap_builder *b, const char *name, neap_value_id *out
                            neap_error *error) {
   *out = neap_map_get(&b->env, name, NEAP_NO_VALUE);
   if (*out != NEAP_NO_VALUE) return NEAP_OK;
+
   /* Not mentioned yet: only a declaration can say what it is. */
   const neap_net_blob *blob = neap_net_find_blob(b->net, name);
   if (blob == NULL || blob->type.dtype == NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_NAME, "blob \"%s\" is read before anything writes it", name);
+
+  /* The options' type where they give one: nets are run at other batch sizes than they declare. */
   const neap_type *type = build_given_type(b, name);
   if (type == NULL) type = &blob->type;
   char what[160];
   snprintf(what, sizeof what, "blob \"%.140s\"", name);
+
   /* Options may give any type: it is checked, and its bytes are counted, before it is a value. */
   NEAP_TRY(neap_type_check(type, what, error));
   NEAP_TRY(build_count(b, 0, 0, neap_type_bytes(type), error));
+
   /* The net's own text of the name is interned, and outlives the net. */
   int v = graph_add_value(b->graph, blob->name, type);
   if (v < 0 || !neap_map_set(&b->env, name, v)) return graph_no_memory(error);
+
+  /* It is there before the run, in bytes of its own. */
   neap_value *value = &b->graph->value[v];
   value->role = blob->role;
   value->region = build_region_of(blob->role);
@@ -75,6 +82,7 @@ bool build_is_writable(const neap_value *value) {
 
 /* Nothing is taken back: what building has made and thrown away had its cost too. */
 neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, neap_error *error) {
+  /* One count for the whole graph, so that many small subgraphs are refused like one large one. */
   neap_build_count *c = b->count;
   c->n_node += n_node;
   c->n_sub += n_sub;
@@ -84,6 +92,7 @@ neap_status build_count(neap_builder *b, int n_node, int n_sub, size_t bytes, ne
       error, NEAP_GRAPH,
       "the graph, backward pass and subnets included, has more than %d ops or %d subnets",
       NEAP_MOST_NODES, NEAP_MOST_SUBNETS);
+
   /* A sum that saturated is above the ceiling, too. */
   char most[24];
   if (c->bytes > NEAP_MOST_GRAPH_BYTES)
