@@ -382,7 +382,7 @@ static neap_status differentiate(walk *w, int index, neap_error *error) {
     any_out = any_out || dout[k] >= 0;
   }
 
-  /* A gradient is wanted where the input depends on something that is asked for, and is of floats. */
+  /* A gradient is wanted of floats that depend on something that is asked for. */
   for (int i = 0; i < node.n_in; i++) {
     /* What grad leaves alone has no gradient, rather than a zero one. */
     din[i] = NEAP_NO_VALUE;

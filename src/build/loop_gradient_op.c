@@ -1,7 +1,7 @@
 /* loop_gradient_op.c: the backward of a loop in a net that is written out (to_net.c): one op, which
  * says of which loop it is, what arrives and what is wanted. The loop's gradient is taken again
- * from that, and the cut made again (loop_gradient.c): a text that spelled out frames, ports and items
- * could break their invariant (graph.h).
+ * from that, and the cut made again (loop_gradient.c): a text that spelled out frames, ports and
+ * items could break their invariant (graph.h).
  *
  * INVARIANT: the operands that the op names are those that its loop was given.
  */

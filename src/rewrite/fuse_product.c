@@ -51,7 +51,7 @@ static void operands(const fuser *f, int m, neap_value_id in[4]) {
 
 /* ---- normalisation --------------------------------------------------------------------------- */
 
-/* BatchNorm by running statistics. A relu that is part of it (rewrite.c) becomes the product's. FC
+/* BatchNorm by running statistics. A relu that is part of it (norm_relu.c) becomes the product's. FC
  * only where its features are the channels. */
 neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "BatchNorm") || fuse_attr(f, n, "training")->i != 0) return NEAP_OK;

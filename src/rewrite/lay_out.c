@@ -155,92 +155,121 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
 static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next,
                                  neap_graph **out, neap_error *error);
 
+/* The node with its choice and with lists of its own; operands are not the new graph's yet. */
+static neap_status own_lists(layouter *l, const neap_choice *chosen, neap_node *node,
+                             neap_error *error) {
+  neap_arena *arena = &l->to->arena;
+  node->choice = *chosen;
+  node->choice.in = copy_layouts(l->to, chosen->in, node->n_in);
+  node->choice.out = copy_layouts(l->to, chosen->out, node->n_out);
+  node->attrs = graph_copy_attrs(l->to, node->op, node->attrs);
+  node->enforced =
+    neap_arena_copy(arena, node->enforced, (size_t)node->n_enforced * sizeof *node->enforced);
+  if (node->choice.in == NULL || node->choice.out == NULL || node->attrs == NULL ||
+      node->enforced == NULL)
+    return graph_no_memory(error);
+  if (node->loop != NULL) {
+    node->loop = graph_copy_loop(arena, node->loop);
+    if (node->loop == NULL) return graph_no_memory(error);
+  }
+  return graph_own_met(l->to, node) ? NEAP_OK : graph_no_memory(error);
+}
+
+/* The node's inputs, in the layouts that its kernel reads and the bank where it works, into ids. */
+static neap_status copy_inputs(layouter *l, const neap_node *node, neap_value_id *ids,
+                               neap_error *error) {
+  for (int i = 0; i < node->n_in; i++) {
+    ids[i] = NEAP_NO_VALUE;
+    if (node->in[i] < 0) continue;
+    if (l->versions[node->in[i]] == NULL) { /* exists before the graph runs */
+      neap_value_id v = copy_value(l, node->in[i]);
+      if (v < 0) return graph_no_memory(error);
+      NEAP_TRY(add_version(l, node->in[i], v, node->phase, error));
+    }
+    int bank = neap_graph_bank_wanted(l->from, node, node->in[i], is_paired(node, i, false));
+    NEAP_TRY(version_in(l, node, node->in[i], &node->choice.in[i], bank, &ids[i], error));
+  }
+  return NEAP_OK;
+}
+
+/* Subgraphs of new node n, whose list is that of the old one until now. */
+static neap_status copy_subs(layouter *l, int n, neap_error *error) {
+  neap_node node = l->to->node[n];
+  if (node.n_sub == 0) return NEAP_OK;
+  const neap_graph *const *subs = (const neap_graph *const *)node.sub;
+  node.sub = neap_arena_alloc(&l->to->arena, (size_t)node.n_sub * sizeof *node.sub);
+  l->to->node[n].sub = node.sub;
+  if (node.sub == NULL) {
+    l->to->node[n].n_sub = 0;
+    return graph_no_memory(error);
+  }
+  for (int s = 0; s < node.n_sub; s++)
+    NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
+  return NEAP_OK;
+}
+
+/* Output k of new node n, old value `old`, with a Reorder behind it where others want it
+ * differently. */
+static neap_status copy_output(layouter *l, int n, int k, neap_value_id old, neap_error *error) {
+  const neap_node node = l->to->node[n]; /* by value: a Reorder moves the list */
+  const neap_choice *chosen = &node.choice;
+  neap_value_id v = copy_value(l, old);
+  if (v < 0) return graph_no_memory(error);
+  /* The final value is the first version, also where a blocked one comes before it in time:
+   * readers that want plain bytes take it, and roots refer to it. */
+  NEAP_TRY(add_version(l, old, v, node.phase, error));
+  /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find them
+   * by name or position and expect numbers in order. */
+  bool blocked =
+    l->to->value[v].region != NEAP_REGION_ARENA && chosen->out[k].kind != NEAP_LAYOUT_PLAIN;
+  int bank = neap_graph_bank_wanted(l->from, &node, old, is_paired(&node, k, true));
+  bool elsewhere = bank >= 0 && bank != neap_graph_bank_of(l->to, v);
+  if (!blocked) set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
+  if (!blocked && !elsewhere) {
+    define(l->to, v, n, k);
+    return NEAP_OK;
+  }
+
+  /* Blocked bytes, or those of another bank, first; the value as others want it behind. */
+  char text[256];
+  snprintf(text, sizeof text, "%s.%s", l->to->value[v].name,
+           elsewhere ? l->from->bank[bank].name : "blocked");
+  neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
+  if (first < 0) return graph_no_memory(error);
+  set_layout(&l->to->value[first], &chosen->out[k], 0);
+  l->to->value[first].is_turned = true;
+  l->to->value[first].bank = elsewhere ? bank : neap_graph_bank_of(l->to, v);
+  define(l->to, first, n, k);
+  NEAP_TRY(add_reorder(l, &node, first, &(neap_layout){0}, 0, &v, error));
+  l->to->node[l->to->n_node - 1].serves = n + 1;
+  return NEAP_OK;
+}
+
 /* One node with its choice, Reorders in front of it and behind it where they are needed, then its
  * subgraphs: in the order in which choices are held, depth first. */
 static neap_status copy_node(layouter *l, int old, neap_error *error) {
   const int first_reorder = l->to->n_node;
-  /* The node with lists of its own. */
   neap_node node = l->from->node[old];
-  const neap_choice *chosen = &l->choices->choice[(*l->next)++];
-  node.choice = *chosen;
-  node.choice.in = copy_layouts(l->to, chosen->in, node.n_in);
-  node.choice.out = copy_layouts(l->to, chosen->out, node.n_out);
-  node.attrs = graph_copy_attrs(l->to, node.op, node.attrs);
-  node.enforced =
-    neap_arena_copy(&l->to->arena, node.enforced, (size_t)node.n_enforced * sizeof *node.enforced);
+  NEAP_TRY(own_lists(l, &l->choices->choice[(*l->next)++], &node, error));
   neap_value_id *ids =
     neap_arena_alloc(&l->to->arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
-  if (node.choice.in == NULL || node.choice.out == NULL || node.attrs == NULL ||
-      node.enforced == NULL || ids == NULL)
-    return graph_no_memory(error);
-  /* Its inputs, in the layouts that its kernel reads and the bank where it works. */
-  for (int i = 0; i < node.n_in; i++) {
-    ids[i] = NEAP_NO_VALUE;
-    if (node.in[i] < 0) continue;
-    if (l->versions[node.in[i]] == NULL) { /* exists before the graph runs */
-      neap_value_id v = copy_value(l, node.in[i]);
-      if (v < 0) return graph_no_memory(error);
-      NEAP_TRY(add_version(l, node.in[i], v, node.phase, error));
-    }
-    int bank = neap_graph_bank_wanted(l->from, &node, node.in[i], is_paired(&node, i, false));
-    NEAP_TRY(version_in(l, &node, node.in[i], &chosen->in[i], bank, &ids[i], error));
-  }
+  if (ids == NULL) return graph_no_memory(error);
+  NEAP_TRY(copy_inputs(l, &node, ids, error));
+
   /* The node stands behind the Reorders that its inputs have led to. */
   int n = graph_add_node(l->to, node.op, node.n_in, node.n_out);
   if (n < 0) return graph_no_memory(error);
   for (int r = first_reorder; r < n; r++) l->to->node[r].serves = n + 1;
-  if (node.loop != NULL) {
-    node.loop = graph_copy_loop(&l->to->arena, node.loop);
-    if (node.loop == NULL) return graph_no_memory(error);
-  }
-  if (!graph_own_met(l->to, &node)) return graph_no_memory(error);
   const neap_value_id *old_out = node.out;
   node.in = ids;
   node.out = ids + node.n_in;
   node.forward = node.forward == old ? n : l->node[node.forward];
-  if (node.n_sub > 0) {
-    const neap_graph *const *subs = (const neap_graph *const *)node.sub;
-    node.sub = neap_arena_alloc(&l->to->arena, (size_t)node.n_sub * sizeof *node.sub);
-    if (node.sub == NULL) return graph_no_memory(error);
-    /* In its place before its subgraphs are made: a failure then frees those that are. */
-    l->to->node[n] = node;
-    for (int s = 0; s < node.n_sub; s++)
-      NEAP_TRY(lay_out_graph(subs[s], l->choices, l->next, &node.sub[s], error));
-  }
   l->to->node[n] = node;
   l->node[old] = n;
-  /* Its outputs, each with a Reorder behind it where others want them differently. */
-  for (int k = 0; k < node.n_out; k++) {
-    neap_value_id v = copy_value(l, old_out[k]);
-    if (v < 0) return graph_no_memory(error);
-    /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find
-     * them by name or position and expect numbers in order. */
-    bool plain =
-      l->to->value[v].region != NEAP_REGION_ARENA || chosen->out[k].kind == NEAP_LAYOUT_PLAIN;
-    /* The final value is the first version, also where a blocked one comes before it in time:
-     * readers that want plain bytes take it, and roots refer to it. */
-    NEAP_TRY(add_version(l, old_out[k], v, node.phase, error));
-    bool blocked = plain && chosen->out[k].kind != NEAP_LAYOUT_PLAIN;
-    int bank = neap_graph_bank_wanted(l->from, &node, old_out[k], is_paired(&node, k, true));
-    bool elsewhere = bank >= 0 && bank != neap_graph_bank_of(l->to, v);
-    if (!blocked) set_layout(&l->to->value[v], &chosen->out[k], chosen->stash_bytes);
-    if (!blocked && !elsewhere) {
-      define(l->to, v, n, k);
-      continue;
-    }
-    /* Blocked bytes, or those of another bank, first; the value as others want it behind. */
-    char text[256];
-    snprintf(text, sizeof text, "%s.%s", l->to->value[v].name,
-             elsewhere ? l->from->bank[bank].name : "blocked");
-    neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
-    if (first < 0) return graph_no_memory(error);
-    set_layout(&l->to->value[first], &chosen->out[k], 0);
-    l->to->value[first].is_turned = true;
-    l->to->value[first].bank = elsewhere ? bank : neap_graph_bank_of(l->to, v);
-    define(l->to, first, n, k);
-    NEAP_TRY(add_reorder(l, &node, first, &(neap_layout){0}, 0, &v, error));
-    l->to->node[l->to->n_node - 1].serves = n + 1;
-  }
+
+  /* In its place before its subgraphs are made: a failure then frees those that are. */
+  NEAP_TRY(copy_subs(l, n, error));
+  for (int k = 0; k < node.n_out; k++) NEAP_TRY(copy_output(l, n, k, old_out[k], error));
   return NEAP_OK;
 }
 

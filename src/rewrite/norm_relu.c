@@ -19,19 +19,35 @@ static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
   return n;
 }
 
+/* False where memory is refused. An output that is left out has no name. */
+static bool list_outputs(neap_map *list, const neap_net_op *op) {
+  for (int k = 0; k < op->n_out; k++)
+    if (op->out[k] != NULL && !neap_map_set(list, op->out[k], 1)) return false;
+  return true;
+}
+
+/* Looks at one op on the way from a gradient: 1 where it takes a gradient of what `depends` lists,
+ * 0 where not, and then what it gives is listed too if it reads of the list; -1 where memory is
+ * refused. */
+static int follow(neap_map *depends, const neap_net_op *op) {
+  bool reads = false;
+  for (int k = 0; k < op->n_in; k++)
+    if (op->in[k] != NULL && neap_map_get(depends, op->in[k], 0) != 0) reads = true;
+  if (!reads) return 0;
+  if (strcmp(op->op->name, "Gradient") == 0) return 1;
+  return list_outputs(depends, op) ? 0 : -1;
+}
+
 /* Whether a gradient is taken, from op `next_op` on, of what the gradient before it gives: of a
  * norm with relu there is no second one. 1 or 0; -1 where memory is refused. */
 static int is_taken_twice(const neap_net *net, int next_op) {
   neap_map depends = {0};
   int answer = 0;
-  for (int i = NEAP_MAX(next_op - 1, 0); i < neap_net_n_ops(net) && answer == 0; i++) {
-    const neap_net_op *op = neap_net_op_at(net, i);
-    bool is_gradient = strcmp(op->op->name, "Gradient") == 0, reads = i == next_op - 1;
-    for (int k = 0; k < op->n_in; k++)
-      if (op->in[k] != NULL && neap_map_get(&depends, op->in[k], 0) != 0) reads = true;
-    if (is_gradient && reads && i >= next_op) answer = 1;
-    for (int k = 0; k < op->n_out && reads && answer == 0; k++)
-      if (!neap_map_set(&depends, op->out[k], 1)) answer = -1;
+  /* What the first gradient gives; then all that is made of it, in the order of definition. */
+  if (next_op > 0 && !list_outputs(&depends, neap_net_op_at(net, next_op - 1))) answer = -1;
+  for (int i = next_op; i < neap_net_n_ops(net); i++) {
+    if (answer != 0) break;
+    answer = follow(&depends, neap_net_op_at(net, i));
   }
   neap_map_fini(&depends);
   return answer;
