@@ -39,12 +39,15 @@ static bool is_fixed(const marker *m, neap_value_id v) {
 static bool is_constant_node(const marker *m, const neap_node *node) {
   if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0) return false;
   if (node->n_enforced > 0 || node->n_out == 0) return false;
+
+  /* It reads only what is the same in every run. */
   size_t in_bytes = 0, out_bytes = 0;
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] == NEAP_NO_VALUE) continue;
     if (!is_fixed(m, node->in[i])) return false;
     in_bytes += m->graph->value[node->in[i]].bytes;
   }
+
   /* A stash is read by a backward alone, and constants lie in no bank. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &m->graph->value[node->out[k]];
@@ -90,6 +93,7 @@ static neap_status release_ways(neap_graph *graph, neap_error *error) {
 
 /* What the head says of values of region CONSTANT and of nodes that run once. */
 static void check_constants(const neap_graph *graph) {
+  /* Who makes a constant runs once, and so does whoever makes what that reads. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     for (int k = 0; k < node->n_out; k++)
@@ -118,9 +122,11 @@ neap_status graph_mark_constants(neap_graph *graph, bool all, neap_error *error)
   if (graph->train) return NEAP_OK;
   marker m = {.graph = graph, .rewritten = neap_alloc_zeroed((size_t)graph->n_value + 1)};
   if (m.rewritten == NULL) return graph_no_memory(error);
+
   /* A root with a later version changes while the graph runs. */
   for (int v = 0; v < graph->n_value; v++)
     if (graph->value[v].root != v) m.rewritten[graph->value[v].root] = true;
+
   /* What is marked here is fixed for the nodes behind it. */
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *node = &graph->node[n];

@@ -3,7 +3,7 @@
  *
  *   rule         rewrites                                            results, against the largest
  *                                                                    of the same value
- *   identity     Reshape to its own shape, Dropout, x * 1, x + 0     equal bits
+ *   identity     Reshape to its own shape, Dropout, x * 1, x + 0     equal bits; -0 + 0 stays -0
  *   duplicate    the same op on the same values twice                equal bits
  *   layer_norm   Mean, Sub, Square, Sqrt, Div, Mul, Add              1e-5
  *   gelu         its erf and tanh forms, written out                 1e-5
@@ -66,10 +66,12 @@ int fuse_made_by(const fuser *f, neap_value_id v, const char *name) {
 static bool leaves_bank(const fuser *f, neap_value_id v) {
   const neap_graph *graph = f->graph;
   const neap_value *value = &graph->value[v];
+
   /* Assigned by its name. */
   const neap_net_blob *blob = NULL;
   if (value->is_blob) blob = neap_net_find_blob(neap_builder_net(f->b), value->name);
   if (blob != NULL && blob->bank != NULL) return true;
+
   /* Or read in another bank than it is made in. */
   if (value->node < 0) return false;
   const char *made_in = graph->node[value->node].device;
@@ -96,6 +98,7 @@ bool fuse_is_fixed(const fuser *f, neap_value_id v) {
   const neap_value *value = &f->graph->value[v];
   bool kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
   if (value->node < 0) return kept && fuse_is_stable(f, v);
+
   /* What a node without effects makes of such values alone is as fixed as they are. */
   const neap_node *node = &f->graph->node[value->node];
   if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || value->root != v) return false;
@@ -122,6 +125,7 @@ const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name) {
 /* The lists by value, for the values there are now. */
 static neap_status count_readers(fuser *f, neap_error *error) {
   const neap_graph *g = f->graph;
+
   /* Rewrites add values: the lists grow to twice what is needed, and are rarely made anew. */
   if (g->n_value > f->n_value || f->n_read == NULL) {
     neap_free(f->n_read);
@@ -131,8 +135,10 @@ static neap_status count_readers(fuser *f, neap_error *error) {
     f->unstable = neap_alloc((size_t)f->n_value * sizeof *f->unstable);
     if (f->n_read == NULL || f->unstable == NULL) return graph_no_memory(error);
   }
+
   memset(f->n_read, 0, (size_t)f->n_value * sizeof *f->n_read);
   memset(f->unstable, 0, (size_t)f->n_value * sizeof *f->unstable);
+
   /* What is freed, or has a later version, does not keep its content. */
   for (int n = 0; n < g->n_node; n++) {
     bool frees = (g->node[n].effects & NEAP_EFFECT_RELEASE) != 0;
@@ -150,8 +156,10 @@ static neap_status count_readers(fuser *f, neap_error *error) {
 
 neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *in, int n_out,
                      neap_value_id *out, int like, const neap_set *set, neap_error *error) {
+  /* Built behind all other nodes; move_to_readers finds its place when all rules are done. */
   neap_graph *graph = f->graph;
   NEAP_TRY(neap_builder_emit(f->b, type, n_in, in, n_out, out, NULL, set, error));
+
   /* For people it stands where `like` does, and is called after it. */
   neap_node *node = &graph->node[graph->n_node - 1];
   const neap_node *named = &graph->node[like];
@@ -162,6 +170,8 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
   node->line = named->line;
   node->device = named->device;
   if (node->name == NULL) return graph_no_memory(error);
+
+  /* So do the values that it makes, which have no name of the net's. */
   for (int k = 0; k < n_out; k++) {
     snprintf(text, sizeof text, "%s.%s", named->name, neap_op_output(node->op, k)->name);
     graph->value[out[k]].name = neap_intern(text);
@@ -172,6 +182,7 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
 
 neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like,
                      const neap_set *set, bool *did, neap_error *error) {
+  /* What the op takes over from the one it is like; NULL: nothing but what is set. */
   neap_graph *graph = f->graph;
   neap_error refused = {0};
   neap_value_id out = NEAP_NO_VALUE, old = graph->node[n].out[0];
@@ -182,6 +193,7 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
     inherit.attrs = graph->node[like].attrs;
   }
   *did = false;
+
   /* The new op as one more node, which is checked and inferred as any. An op that refuses its
    * operands, or gives another type, is no rewrite of this one. */
   neap_status status =
@@ -189,10 +201,12 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   if (status == NEAP_MEMORY) return graph_no_memory(error);
   bool fits =
     status == NEAP_OK && neap_type_equal(&graph->value[out].type, &graph->value[old].type);
+
   /* The last node goes again; its values were only there to be inferred. */
   for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1;
   graph->n_node = n_node;
   if (!fits) return NEAP_OK;
+
   /* It takes the place of node n, gives n's value, and keeps n's random numbers. */
   neap_node made = graph->node[n_node], *node = &graph->node[n];
   const neap_node *named = &graph->node[like >= 0 ? like : n];
@@ -210,12 +224,14 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
 }
 
 neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
+  /* The row that people read lists all ops that went, the one at hand first. */
   neap_graph *graph = f->graph;
   neap_node *node = &graph->node[m];
   size_t used = strlen(f->absorbed);
   if (m != f->at)
     snprintf(f->absorbed + used, sizeof f->absorbed - used, ", %s \"%s\"", node->op->name,
              node->name);
+
   /* Names of blobs that go stay explained. */
   for (int k = 0; k < node->n_out; k++) {
     neap_value *value = &graph->value[node->out[k]];
@@ -229,6 +245,7 @@ neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
     value->is_blob = false;
     value->is_last = false;
   }
+
   /* A node that reads nothing holds nothing: what it read may go too. */
   for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
   return NEAP_OK;
@@ -266,7 +283,9 @@ static neap_status note(fuser *f, neap_error *error) {
 /* before[n] of a node from `first` on: the node that was there and comes next after it, being the
  * first to depend on it; n_node where there is none. */
 static void find_first_readers(const neap_graph *graph, int first, int *before) {
+  /* Old nodes stay where they are. New ones begin at the end. */
   for (int n = 0; n < graph->n_node; n++) before[n] = n < first ? n : graph->n_node;
+
   /* A new node may be needed by another new one, so until nothing changes. */
   bool changed = true;
   while (changed) {
@@ -294,6 +313,7 @@ static neap_status move_to_readers(neap_graph *graph, int first, neap_error *err
     status = graph_no_memory(error);
     goto done;
   }
+
   /* The place of each: old node after old node, and before each the new ones that it needs. */
   find_first_readers(graph, first, before);
   int n_sorted = 0;
@@ -303,6 +323,7 @@ static neap_status move_to_readers(neap_graph *graph, int first, neap_error *err
     if (at < first) place[at] = n_sorted++;
   }
   NEAP_ASSERT(n_sorted == n, "each of %d nodes has a place; %d have", n, n_sorted);
+
   /* Then nodes, and what refers to them. */
   for (int m = 0; m < n; m++) {
     sorted[place[m]] = graph->node[m];
@@ -331,6 +352,8 @@ static bool is_dead(const fuser *f, int n) {
  * there. A node that writes what lasts stays as it is: the pair, the commit and the edges that go
  * with it are its own. */
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
+  /* Rule by rule, and not node by node: a later rule counts on what the earlier ones have made of
+   * the whole graph. */
   for (int r = 0; r < NEAP_COUNT(rules); r++) {
     if (rules[r].on_request && !neap_builder_options(f->b)->fuse_pool) continue;
     for (int n = 0; n < n_node; n++) {
@@ -346,6 +369,8 @@ static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
         bool did = false;
         NEAP_TRY(rules[r].rule(f, n, &did, error));
         if (!did) break;
+
+        /* The lists of readers no longer hold: values have gone, or have come. */
         NEAP_TRY(note(f, error));
         NEAP_TRY(count_readers(f, error));
       }
@@ -360,6 +385,8 @@ neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error) {
   (void)next_op;
   neap_graph *graph = neap_builder_graph(b);
   fuser f = {.b = b, .graph = graph};
+
+  /* Rules look at the nodes that were there; those that they add work on parameters alone. */
   int n_node = graph->n_node;
   neap_status status = count_readers(&f, error);
   if (status == NEAP_OK) status = apply_rules(&f, n_node, error);

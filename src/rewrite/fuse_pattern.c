@@ -72,6 +72,7 @@ static bool match_variance(fuser *f, parts *p, neap_value_id v, neap_value_id d,
   if (add < 0 || !with_number(f, add, &mean_value, eps)) return false;
   int mean = part(f, p, mean_value, "Mean", 1);
   if (mean < 0 || !is_row_mean(f, mean)) return false;
+
   /* Of what is a square in one of three ways. */
   neap_value_id squared = fuse_in(f, mean, 0);
   *n_read = 1;
@@ -96,6 +97,7 @@ static neap_status match_core(fuser *f, int n, bool *did, neap_error *error) {
     parts p = {0};
     neap_value_id d = fuse_in(f, n, i), root = fuse_in(f, n, 1 - i);
     if (d == NEAP_NO_VALUE || root == NEAP_NO_VALUE) continue;
+
     /* The root of the variance of d. */
     double eps;
     int n_read, m = part(f, &p, root, divides ? "Sqrt" : "Rsqrt", 1);
@@ -125,10 +127,14 @@ static neap_status match_affine(fuser *f, int n, bool is_scale, bool *did, neap_
     if (m < 0 || f->graph->node[m].n_out != 1 || !fuse_may_go(f, y, 1) ||
         fuse_in(f, m, 2) != NEAP_NO_VALUE)
       continue;
+
+    /* What the norm reads has to be the same at the later place. */
     neap_value_id in[3] = {fuse_in(f, m, 0), fuse_in(f, m, 1), NEAP_NO_VALUE};
     if (is_scale && in[1] != NEAP_NO_VALUE) continue;
     if (!fuse_is_stable(f, in[0]) || !fuse_is_stable(f, in[1]) || !fuse_is_stable(f, vector))
       continue;
+
+    /* One value for each place of a row: anything else would be broadcast in another way. */
     const neap_shape *s = shape_of(f, vector), *sx = shape_of(f, in[0]);
     if (s->n_dim != 1 || s->dim[0] != sx->dim[sx->n_dim - 1]) continue;
     in[is_scale ? 1 : 2] = vector;
@@ -171,6 +177,7 @@ static bool take_apart(fuser *f, parts *p, int m, product *out) {
       continue;
     }
     if (divides && i == 1) return false;
+
     /* A product is taken apart in its turn. */
     int before = p->n, inner = part(f, p, v, "Mul", 1);
     if (inner < 0) {
@@ -210,6 +217,7 @@ static bool is_tanh_argument(fuser *f, parts *p, neap_value_id v, neap_value_id 
   if (add < 0) return false;
   int at_x = fuse_in(f, add, 0) == x ? 0 : 1;
   if (fuse_in(f, add, at_x) != x) return false;
+
   /* The other one is 0.044715 times x * x * x, or a power. */
   if (!product_at(f, p, fuse_in(f, add, 1 - at_x), &cubic) || !is_near(cubic.scale, 0.044715))
     return false;
@@ -244,6 +252,7 @@ static bool is_gate(fuser *f, parts *p, neap_value_id v, neap_value_id x, bool *
 /* x (1 + erf(x / sqrt 2)) / 2, or its tanh form, multiplied in any order. */
 neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "Mul") && !fuse_is_op(f, n, "Div")) return NEAP_OK;
+
   /* One of the two factors is x, the other the gate. */
   for (int i = 0; i < 2; i++) {
     parts p = {0};
@@ -264,6 +273,7 @@ neap_status fuse_gelu(fuser *f, int n, bool *did, neap_error *error) {
 /* Scores q k' times a number, as v: *q, *k and *scale; k as (...,S,D). */
 static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, neap_value_id *k,
                          double *scale) {
+  /* A matrix product of q, not turned, times one number. */
   product scores;
   if (!product_at(f, p, v, &scores) || scores.n != 1) return false;
   int m = part(f, p, scores.factor[0], "MatMul", 1);
@@ -272,9 +282,12 @@ static bool match_scores(fuser *f, parts *p, neap_value_id v, neap_value_id *q, 
   *q = fuse_in(f, m, 0);
   *k = fuse_in(f, m, 1);
   if (fuse_attr(f, m, "trans_b")->i != 0) return true;
+
   /* Else k has been turned before: its last two dimensions, and no others. */
   int turn = part(f, p, *k, "Permute", 1);
   if (turn < 0) return false;
+
+  /* The order of dimensions but for the last two, which change places. */
   const neap_attr_value *axes = fuse_attr(f, turn, "axes");
   int n_dim = shape_of(f, *k)->n_dim;
   if (axes->n != n_dim) return false;
@@ -308,6 +321,7 @@ neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "MatMul") || fuse_attr(f, n, "trans_a")->i != 0 ||
       fuse_attr(f, n, "trans_b")->i != 0)
     return NEAP_OK;
+
   /* without a mask; as the second operand; as the first */
   for (int masked = 0; masked < 3; masked++) {
     parts p = {0};
@@ -316,6 +330,8 @@ neap_status fuse_attention(fuser *f, int n, bool *did, neap_error *error) {
     int softmax = part(f, &p, fuse_in(f, n, 0), "Softmax", 1);
     if (softmax < 0 || !is_last_axis(f, softmax)) return NEAP_OK;
     scores = fuse_in(f, softmax, 0);
+
+    /* The mask is the other operand of the sum. */
     if (masked > 0) {
       int add = part(f, &p, scores, "Add", 1);
       if (add < 0) return NEAP_OK;

@@ -51,16 +51,18 @@ static void operands(const fuser *f, int m, neap_value_id in[4]) {
 
 /* ---- normalisation --------------------------------------------------------------------------- */
 
-/* BatchNorm by running statistics. A relu that is part of it (norm_relu.c) becomes the product's. FC
- * only where its features are the channels. */
+/* BatchNorm by running statistics. A relu that is part of it (norm_relu.c) becomes the product's.
+ * FC only where its features are the channels. */
 neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "BatchNorm") || fuse_attr(f, n, "training")->i != 0) return NEAP_OK;
   neap_node *norm = &f->graph->node[n];
   neap_value_id x = norm->in[0], in[4], folded[2];
   int m = product_of(f, x);
   if (!can_absorb(f, m, x) || fuse_in(f, m, NEAP_FUSED_Z) != NEAP_NO_VALUE) return NEAP_OK;
+
   /* With more dimensions the features of FC are the last, the channels of BatchNorm the second. */
   if (!is_conv(f, m) && f->graph->value[x].type.shape.n_dim != 2) return NEAP_OK;
+
   /* Weights and statistics are the same in every run, so they are folded once. Nobody reads what
    * else the norm gives. */
   operands(f, m, in);
@@ -69,6 +71,9 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
     if (!fuse_is_fixed(f, norm->in[i]) || norm->in[i] == NEAP_NO_VALUE) return NEAP_OK;
   for (int k = 1; k < norm->n_out; k++)
     if (!fuse_may_go(f, norm->out[k], 0)) return NEAP_OK;
+
+  /* Folded weight and bias: w gamma / sqrt(var + eps), and (b - mean) gamma / sqrt(var + eps) +
+   * beta. The product then gives what the norm gave. */
   int64_t activation = NEAP_ACTIVATION_NONE;
   if (fuse_attr(f, n, "relu")->i != 0) activation = NEAP_ACTIVATION_RELU;
   double eps = fuse_attr(f, n, "eps")->f;
@@ -86,6 +91,7 @@ neap_status fuse_norm(fuser *f, int n, bool *did, neap_error *error) {
 /* x w + z for a sum of two whose one term is a product. No broadcasting: z is added element by
  * element, in the kernel. */
 neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
+  /* A sum of two different values, both of the sum's own type. */
   const neap_node *add = &f->graph->node[n];
   if (!fuse_is_op(f, n, "Add") && !fuse_is_op(f, n, "AddN")) return NEAP_OK;
   if (add->n_in != 2 || add->in[0] == add->in[1]) return NEAP_OK;
@@ -106,6 +112,8 @@ neap_status fuse_residual(fuser *f, int n, bool *did, neap_error *error) {
     best_bytes = bytes;
   }
   if (best < 0 || !neap_type_equal(&f->graph->value[add->in[1 - best]].type, y)) return NEAP_OK;
+
+  /* The other term becomes the operand z. */
   neap_value_id in[4];
   operands(f, best_m, in);
   in[NEAP_FUSED_Z] = add->in[1 - best];
@@ -120,6 +128,7 @@ neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   if (activation == NEAP_ACTIVATION_NONE) return NEAP_OK;
   int m = product_of(f, node->in[0]);
   if (!can_absorb(f, m, node->in[0])) return NEAP_OK;
+
   /* A kernel of blocks of 16 channels pads the last block: see fused.c. */
   const neap_shape *y = &f->graph->value[node->out[0]].type.shape;
   if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0)
@@ -153,6 +162,8 @@ static bool is_worth_chunks(const fuser *f, int m, neap_value_id v, neap_value_i
 /* Saves memory and costs time, so only where it is asked for. The pool's other outputs are for a
  * backward, which does not exist here. */
 neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
+  /* A convolution and the pool that alone reads it, where the value between them is what takes
+   * most. */
   const neap_node *pool = &f->graph->node[n];
   int kind = pool_kind(f, n);
   if (kind < 0) return NEAP_OK;
@@ -162,6 +173,7 @@ neap_status fuse_pool(fuser *f, int n, bool *did, neap_error *error) {
     return NEAP_OK;
   for (int k = 1; k < pool->n_out; k++)
     if (pool->out[k] != NEAP_NO_VALUE && !fuse_may_go(f, pool->out[k], 0)) return NEAP_OK;
+
   /* The pool's attributes under the names that the fused op has for them. */
   static const char *const names[][2] = {
     {"pool_kernel", "kernel"},  {"pool_stride", "stride"},

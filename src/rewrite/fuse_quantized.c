@@ -62,6 +62,8 @@ static bool product_at(const fuser *f, int m, product *p) {
   int64_t activation = NEAP_ACTIVATION_NONE;
   if (is_fused) activation = fuse_attr(f, m, "activation")->i;
   if (activation != NEAP_ACTIVATION_NONE && activation != NEAP_ACTIVATION_RELU) return false;
+
+  /* Both operands stand for bytes: x by one scale, w by one for each row or one for all. */
   *p = (product){.is_conv = is_conv(f, m),
                  .relu = activation == NEAP_ACTIVATION_RELU,
                  .y = none,
@@ -70,6 +72,7 @@ static bool product_at(const fuser *f, int m, product *p) {
                  .to = NEAP_DTYPE_F32};
   if (!bytes_of(f, fuse_in(f, m, NEAP_FUSED_X), false, &p->x)) return false;
   if (!bytes_of(f, fuse_in(f, m, NEAP_FUSED_W), true, &p->w)) return false;
+
   /* Symmetric weights, and what FoldScales makes of them and the bias, are made once. */
   return dtype_of(f, p->w.q) == NEAP_DTYPE_I8 && p->w.zero == NEAP_NO_VALUE &&
          fuse_is_fixed(f, p->w.q) && fuse_is_fixed(f, p->b);
@@ -85,6 +88,8 @@ static bool has_padding(const fuser *f, int m) {
 
 /* Node n becomes the product, whose attributes are those of node m. */
 static neap_status become(fuser *f, int n, int m, const product *p, bool *did, neap_error *error) {
+  /* Scales, zero points and bias follow from parameters, so they are folded into a few vectors once
+   * for all runs. */
   enum { BIAS, FACTOR, RATIO, Y_ZERO, PAD, N_FOLDED };
   const bool is_signed = dtype_of(f, p->x.q) == NEAP_DTYPE_I8;
   neap_value_id folded[N_FOLDED];
@@ -92,6 +97,7 @@ static neap_status become(fuser *f, int n, int m, const product *p, bool *did, n
                                 p->y.scale, p->y.zero,  p->z.scale, p->z.zero};
   NEAP_TRY(fuse_add(f, "FoldScales", NEAP_COUNT(from), from, N_FOLDED, folded, m,
                     (neap_set[]){NEAP_SET_INT("signed", is_signed), {0}}, error));
+
   /* What is nothing is left out: no kernel need do it. */
   if (p->z.scale == NEAP_NO_VALUE) folded[RATIO] = NEAP_NO_VALUE;
   if (p->y.zero == NEAP_NO_VALUE) folded[Y_ZERO] = NEAP_NO_VALUE;
@@ -109,12 +115,16 @@ neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "QuantizeLinear") || !is_fixed_scale(f, n, false)) return NEAP_OK;
   neap_value_id v = fuse_in(f, n, X);
   int m = f->graph->value[v].node;
+
   product p;
   if (m < 0 || !fuse_may_go(f, v, 1) || f->graph->node[m].n_enforced > 0) return NEAP_OK;
   if (!product_at(f, m, &p)) return NEAP_OK;
+
+  /* How the result is to be rounded. */
   p.to = dtype_of(f, f->graph->node[n].out[0]);
   p.y = (quantised){v, fuse_in(f, n, SCALE), fuse_in(f, n, ZERO)};
   if (!is_byte(p.to)) return NEAP_OK;
+
   /* What is added lies in the bytes of y. */
   neap_value_id z = fuse_in(f, m, NEAP_FUSED_Z);
   if (z != NEAP_NO_VALUE && (!bytes_of(f, z, false, &p.z) || dtype_of(f, p.z.q) != p.to))
@@ -145,14 +155,19 @@ neap_status fuse_qlinear(fuser *f, int n, bool *did, neap_error *error) {
                .z = {NEAP_NO_VALUE, NEAP_NO_VALUE, NEAP_NO_VALUE},
                .b = fuse_in(f, n, OF_B),
                .to = dtype_of(f, node->out[0])};
+
+  /* All but x is fixed, and the weights are symmetric bytes. */
   for (int i = X_SCALE; i < node->n_in; i++)
     if (!fuse_is_fixed(f, node->in[i])) return NEAP_OK;
   const neap_shape *w = &f->graph->value[p.w.q].type.shape;
   if (dtype_of(f, p.w.q) != NEAP_DTYPE_I8 || fuse_in(f, n, W_ZERO) != NEAP_NO_VALUE) return NEAP_OK;
+
   /* One scale for all rows of x and y. */
   if (neap_shape_elems(&f->graph->value[p.x.scale].type.shape) != 1 ||
       neap_shape_elems(&f->graph->value[p.y.scale].type.shape) != 1)
     return NEAP_OK;
+
+  /* A matrix (K,N) is turned once: the product takes its weight by rows of outputs. */
   if (!conv) {
     if (w->n_dim != 2) return NEAP_OK;
     const neap_set turned[] = {NEAP_SET_INTS("axes", 2, ((int64_t[]){1, 0})), {0}};
@@ -180,6 +195,8 @@ static neap_status move_bytes(fuser *f, int n, bool *did, neap_error *error) {
   quantised x;
   int d = fuse_made_by(f, fuse_in(f, n, 0), "DequantizeLinear");
   if (d < 0 || !moves_bytes(f, n) || !bytes_of(f, fuse_in(f, n, 0), false, &x)) return NEAP_OK;
+
+  /* The same op with the same attributes, now on the integers. */
   neap_value_id moved;
   neap_set set[NEAP_OP_MAX_ATTR + 1] = {{0}};
   const neap_node *node = &f->graph->node[n];

@@ -85,6 +85,8 @@ static neap_status scale_norm(fuser *f, int n, int m, neap_value_id c, bool *did
   if (!all_fixed(f, m, GAMMA, BETA, f->graph->value[c].type.dtype)) return NEAP_OK;
   neap_value_id in[N_IN];
   for (int i = 0; i < N_IN; i++) in[i] = fuse_in(f, m, i);
+
+  /* A factor multiplies gamma and beta, a summand is added to beta alone. */
   bool multiplies = fuse_is_op(f, n, "Mul");
   if (multiplies) NEAP_TRY(combine(f, "Mul", &in[GAMMA], c, m, error));
   NEAP_TRY(combine(f, multiplies ? "Mul" : "Add", &in[BETA], c, m, error));
@@ -97,9 +99,13 @@ static neap_status scale_product(fuser *f, int n, int m, neap_value_id c, bool *
   neap_value_id in[3] = {fuse_in(f, m, 0), fuse_in(f, m, 1), fuse_in(f, m, 2)};
   bool multiplies = fuse_is_op(f, n, "Mul"), has_b = in[2] != NEAP_NO_VALUE;
   neap_dtype dtype = f->graph->value[c].type.dtype;
+
   /* A summand needs nothing of the weight. */
   if ((multiplies && !all_fixed(f, m, 1, 1, dtype)) || (has_b && !all_fixed(f, m, 2, 2, dtype)))
     return NEAP_OK;
+
+  /* A factor multiplies weight and bias; a summand is added to the bias, or is the bias where there
+   * was none. */
   if (multiplies) NEAP_TRY(combine(f, "Mul", &in[1], c, m, error));
   if (has_b)
     NEAP_TRY(combine(f, multiplies ? "Mul" : "Add", &in[2], c, m, error));
@@ -117,6 +123,7 @@ neap_status fuse_scale(fuser *f, int n, bool *did, neap_error *error) {
   for (int i = 0; i < 2; i++) {
     neap_value_id x = node->in[i], c = node->in[1 - i];
     if (!is_by_channel(f, x, c) || !fuse_is_fixed(f, c)) continue;
+
     int norm = norm_of(f, x);
     if (norm >= 0) return scale_norm(f, n, norm, c, did, error);
     int m = plain_product_of(f, x);

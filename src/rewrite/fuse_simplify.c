@@ -12,6 +12,7 @@ static bool can_forward(const fuser *f, int n, neap_value_id v) {
   neap_value_id out = node->out[0];
   if (!fuse_is_stable(f, v) || !fuse_is_stable(f, out)) return false;
   if (!neap_type_equal(&f->graph->value[v].type, &f->graph->value[out].type)) return false;
+
   /* However many read it, they will read v. */
   if (!fuse_may_go(f, out, f->n_read[out])) return false;
   for (int k = 1; k < node->n_out; k++)
@@ -28,13 +29,16 @@ static bool is_constant(const fuser *f, neap_value_id v, double wanted) {
 /* The operand that node n passes on unchanged; NEAP_NO_VALUE when it does something. */
 static neap_value_id passed_on(const fuser *f, int n) {
   neap_value_id a = fuse_in(f, n, 0), b = fuse_in(f, n, 1);
+
   /* Whether the shape is the same is asked by can_forward. */
   if (fuse_is_op(f, n, "Reshape") || fuse_is_op(f, n, "Flatten")) return a;
   if (fuse_is_op(f, n, "Dropout") && fuse_attr(f, n, "training")->i == 0) return a;
+
   /* x * 1, 1 * x and x / 1. */
   bool multiplies = fuse_is_op(f, n, "Mul");
   if ((multiplies || fuse_is_op(f, n, "Div")) && is_constant(f, b, 1)) return a;
   if (multiplies && is_constant(f, a, 1)) return b;
+
   /* x + 0, 0 + x and x - 0. x + -0 is x for every x; x + 0 makes 0 of -0, which nothing but a
    * division by it can tell. */
   bool adds = fuse_is_op(f, n, "Add");
@@ -84,6 +88,8 @@ neap_status fuse_duplicate(fuser *f, int n, bool *did, neap_error *error) {
   if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 ||
       node->n_out != 1)
     return NEAP_OK;
+
+  /* The earlier one keeps its place, so what reads the later one's value finds it made before. */
   for (int m = 0; m < n; m++) {
     if (!is_same(&f->graph->node[m], node) || f->graph->node[m].n_out != 1) continue;
     neap_value_id first = f->graph->node[m].out[0];

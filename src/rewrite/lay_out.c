@@ -77,6 +77,7 @@ static void set_layout(neap_value *value, const neap_layout *layout, size_t stas
 static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_value_id in,
                                const neap_layout *layout, int bank, neap_value_id *out,
                                neap_error *error) {
+  /* The node comes first, so that a value that is made for it can name it as its maker. */
   const neap_op *op = neap_op_find("Reorder");
   if (op == NULL || op->kernels == NULL)
     return neap_fail(error, NEAP_INTERNAL, "op Reorder is missing");
@@ -84,12 +85,15 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   if (n < 0) return graph_no_memory(error);
   const neap_value from = l->to->value[in];
   bool fresh = *out == NEAP_NO_VALUE;
+
   /* It is called after what it does: change the layout, bring into a bank, or bring back. */
   int to_bank = fresh ? bank : neap_graph_bank_of(l->to, *out);
   const char *does = "reorder";
   if (to_bank != neap_graph_bank_of(l->to, in)) does = fresh ? l->from->bank[bank].name : "out";
   char text[256];
   snprintf(text, sizeof text, "%s.%s", from.name, does);
+
+  /* A new value is transient, whatever the old one is, and called after what was done to it. */
   if (fresh) {
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
@@ -98,19 +102,25 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
     l->to->value[*out].bank = bank;
     set_layout(&l->to->value[*out], layout, from.bytes);
   }
+
+  /* The node stands for the one that it serves: same line, same phase. */
   neap_node *node = &l->to->node[n];
   node->name = neap_intern(text);
   node->scope = for_node->scope;
   node->line = for_node->line;
   node->phase = for_node->phase;
   node->bank = l->to->value[*out].bank;
+
   /* It writes nothing that lasts, so it is no update. */
   if (node->phase == NEAP_PHASE_UPDATE) node->phase = NEAP_PHASE_BACKWARD;
+
+  /* Operands, and attributes as the record has them. */
   node->in[0] = in;
   define(l->to, *out, n, 0);
   neap_attr_value defaults[NEAP_OP_MAX_ATTR];
   for (int a = 0; a < neap_op_n_attrs(op); a++) defaults[a] = op->attrs[a].value;
   node->attrs = graph_copy_attrs(l->to, op, defaults);
+
   /* It moves bytes and computes nothing, so it has no choice to make: the plain kernel, with the
    * threads of the node it is for. */
   neap_choice choice = {.engine = NEAP_ENGINE_REF,
@@ -120,6 +130,8 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
   if (node->name == NULL || node->attrs == NULL || choice.in == NULL || choice.out == NULL)
     return graph_no_memory(error);
   node->choice = choice;
+
+  /* What it costs is to move each byte once. */
   node->cost.read_bytes = (double)from.bytes;
   node->cost.write_bytes = (double)l->to->value[*out].bytes;
   return NEAP_OK;
@@ -138,6 +150,7 @@ static bool is_paired(const neap_node *node, int i, bool out) {
 static neap_status version_in(layouter *l, const neap_node *reader, neap_value_id v,
                               const neap_layout *want, int bank, neap_value_id *out,
                               neap_error *error) {
+  /* One that is there already, as it was defined or made for another reader of this phase. */
   for (const version *s = l->versions[v]; s != NULL; s = s->next) {
     bool there = bank < 0 || neap_graph_bank_of(l->to, s->id) == bank;
     bool in_phase = s == l->versions[v] || s->phase == reader->phase;
@@ -145,6 +158,7 @@ static neap_status version_in(layouter *l, const neap_node *reader, neap_value_i
     *out = s->id;
     return NEAP_OK;
   }
+
   /* There is none: one is made of the value as it was defined, for the next reader too. */
   *out = NEAP_NO_VALUE;
   int to = bank >= 0 ? bank : neap_graph_bank_of(l->to, l->versions[v]->id);
@@ -215,9 +229,11 @@ static neap_status copy_output(layouter *l, int n, int k, neap_value_id old, nea
   const neap_choice *chosen = &node.choice;
   neap_value_id v = copy_value(l, old);
   if (v < 0) return graph_no_memory(error);
+
   /* The final value is the first version, also where a blocked one comes before it in time:
    * readers that want plain bytes take it, and roots refer to it. */
   NEAP_TRY(add_version(l, old, v, node.phase, error));
+
   /* Resident bytes and operands of an owner are plain whatever the kernel writes: others find them
    * by name or position and expect numbers in order. */
   bool blocked =
@@ -296,6 +312,7 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
 /* Figures, parameters, nodes, results and what was fused; then the edges anew, since Reorders have
  * come between. */
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
+  /* What the graph says of itself. */
   l->to->train = l->from->train;
   l->to->n_bank = l->from->n_bank;
   l->to->bank =
@@ -304,11 +321,15 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   l->to->probe = l->from->probe;
   l->to->n_param = l->from->n_param;
   l->to->n_output = l->from->n_output;
+
+  /* Parameters before nodes, whose numbers the owner counts; results behind them, since they are
+   * made by then. */
   NEAP_TRY(copy_ids(l, l->from->n_param, l->from->param, &l->to->param, error));
   for (int n = 0; n < l->from->n_node; n++) NEAP_TRY(copy_node(l, n, error));
   NEAP_TRY(copy_ids(l, l->from->n_output, l->from->output, &l->to->output, error));
   for (int v = 0; v < l->from->n_value; v++)
     if (l->from->value[v].is_held) NEAP_TRY(copy_unmentioned(l, v, error));
+
   /* What was fused stays known, so that a name that is gone can be explained in the plan. */
   for (int i = 0; i < l->from->n_gone; i++)
     if (!graph_add_gone(l->to, l->from->gone[i].name, l->from->gone[i].into))
@@ -327,6 +348,7 @@ static neap_status lay_out_nodes(layouter *l, neap_error *error) {
  * of a failure. */
 static neap_status lay_out_graph(const neap_graph *graph, const neap_choices *choices, int *next,
                                  neap_graph **out, neap_error *error) {
+  /* Tables of where each old value and node has gone; they end with the copying. */
   layouter l = {.from = graph, .to = graph_new(graph->name), .choices = choices, .next = next};
   l.versions = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *l.versions);
   l.node = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *l.node);
@@ -356,6 +378,7 @@ static int count_nodes(const neap_graph *graph) {
 /* Padding, Reorders, scratch and stash have come to what building counted; a subgraph's values are
  * part of its owner's scratch. What a kernel asks for is located at its node. */
 static neap_status check_bytes(const neap_graph *graph, size_t *total, neap_error *error) {
+  /* No value may be larger than a tensor may be, in whatever layout. */
   char most[24];
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
@@ -366,6 +389,8 @@ static neap_status check_bytes(const neap_graph *graph, size_t *total, neap_erro
         "value \"%s\" would have more than the %s that a tensor may have in this layout",
         value->name, neap_bytes_text((double)NEAP_MOST_BYTES, most));
   }
+
+  /* Scratch likewise; and the sum of all, to which subgraphs add theirs. */
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     *total = neap_size_add(*total, neap_align(node->choice.scratch_bytes));
@@ -385,11 +410,13 @@ static neap_status check_bytes(const neap_graph *graph, size_t *total, neap_erro
 
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices,
                                neap_graph **out, neap_error *error) {
+  /* Choices of another graph would be read beyond their end. */
   int next = 0, n = count_nodes(graph);
   if (choices->n != n)
     return neap_fail(error, NEAP_PLAN, "%d choices for a graph of %d nodes", choices->n, n);
   neap_graph *made;
   NEAP_TRY(lay_out_graph(graph, choices, &next, &made, error));
+
   /* What the choices say beside kernels: what runs again, in bodies and in the graph itself, and
    * whether constants are held. */
   const neap_recomputed *r = &choices->recomputed;

@@ -43,6 +43,7 @@ static int follow(neap_map *depends, const neap_net_op *op) {
 static int is_taken_twice(const neap_net *net, int next_op) {
   neap_map depends = {0};
   int answer = 0;
+
   /* What the first gradient gives; then all that is made of it, in the order of definition. */
   if (next_op > 0 && !list_outputs(&depends, neap_net_op_at(net, next_op - 1))) answer = -1;
   for (int i = next_op; i < neap_net_n_ops(net); i++) {
@@ -61,6 +62,8 @@ neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   int is_twice = is_taken_twice(neap_builder_net(b), next_op);
   if (is_twice < 0) return graph_no_memory(error);
   if (is_twice > 0) return NEAP_OK;
+
+  /* Each norm of the forward that has no relu yet. */
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *norm = &graph->node[n];
     if (strcmp(norm->op->name, "BatchNorm") != 0) continue;

@@ -65,11 +65,13 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n) {
     return false;
   if (node->n_sub > 0 || node->n_enforced > 0 || node->n_in == 0 || node->recomputes > 0)
     return false;
+
   /* All that it makes is transient. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &graph->value[node->out[k]];
     if (value->region != NEAP_REGION_ARENA || value->root != node->out[k]) return false;
   }
+
   /* All that it reads is there, and the same, when the backward pass runs. */
   for (int i = 0; i < node->n_in; i++) {
     neap_value_id v = node->in[i];
@@ -99,6 +101,7 @@ static int recomputed_maker(const recomputer *r, neap_value_id v) {
 /* Marks what has to be recomputed for node n to find its inputs; returns the lowest, or n where
  * nothing is. From the highest down, since inputs come from lower nodes. */
 static int mark_wanted(recomputer *r, int n) {
+  /* The walk goes down as far as something is wanted; `lowest` moves with it. */
   int lowest = n;
   for (int at = n; at >= lowest; at--) {
     if (at != n && !r->wanted[at]) continue;
@@ -154,11 +157,14 @@ static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
   neap_graph *graph = r->graph;
   neap_node node = r->old[m];
   int n = graph->n_node;
+
   /* The same op on the same operands, recomputed where they are; its pair is itself. */
   if (!redirect(r, &node)) return graph_no_memory(error);
   node.phase = NEAP_PHASE_BACKWARD;
   node.forward = n;
   node.recomputes = r->place[m] + 1;
+
+  /* Values of its own. From here on the backward sees these in place of the first ones. */
   for (int k = 0; k < node.n_out; k++) {
     neap_value_id v = r->old[m].out[k], twin = add_twin(r, v, n, k);
     if (twin < 0) return graph_no_memory(error);
@@ -190,6 +196,7 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
     node.forward = r->place[node.forward];
     graph->node[graph->n_node++] = node;
   }
+
   /* A Reorder may stand before the node that it serves, whose place is known only now. */
   for (int n = 0; n < graph->n_node; n++) {
     neap_node *node = &graph->node[n];
@@ -200,6 +207,8 @@ static neap_status place_nodes(recomputer *r, neap_error *error) {
 
 /* Lists of the old graph's size; the graph's own node list gets room for the recomputed nodes. */
 static bool take_room(recomputer *r, int n_recomputed) {
+  /* All room at once: from here on nodes are moved in place, and a failure would leave half of
+   * them. */
   neap_graph *graph = r->graph;
   size_t n = (size_t)graph->n_node + 1, m = (size_t)graph->n_value + 1;
   r->n_old = graph->n_node;
@@ -238,6 +247,7 @@ static neap_status recompute_nodes(neap_graph *graph, int n_recomputed, const in
     status = graph_no_memory(error);
     goto done;
   }
+
   /* The list of nodes is written anew, from the copy of the old one. */
   for (int i = 0; i < n_recomputed; i++) r.recomputed[recomputed[i]] = true;
   graph->n_node = 0;
@@ -248,6 +258,7 @@ static neap_status recompute_nodes(neap_graph *graph, int n_recomputed, const in
     graph->n_value = n_value;
     goto done;
   }
+
   /* Old values are made by the old nodes, at their new places. */
   for (int v = 0; v < n_value; v++)
     if (graph->value[v].node >= 0) graph->value[v].node = r.place[graph->value[v].node];
@@ -258,6 +269,8 @@ done:
 
 neap_status neap_graph_recompute(neap_graph *graph, int n_recomputed, const int *recomputed,
                                  neap_error *error) {
+  /* The list may come from a file: each is a node of the graph, later than the one before it, and
+   * one that may run again. */
   if (n_recomputed == 0) return NEAP_OK;
   for (int i = 0; i < n_recomputed; i++) {
     bool is_next = recomputed[i] >= 0 && recomputed[i] < graph->n_node &&
@@ -273,6 +286,8 @@ neap_status neap_graph_recompute(neap_graph *graph, int n_recomputed, const int 
 
 neap_status neap_graph_sketch(const neap_graph *graph, int n_recomputed, const int *recomputed,
                               neap_graph **out, neap_error *error) {
+  /* Room for the recomputed nodes, and for about two values of each; more values make the list
+   * grow. */
   neap_graph *sketch = graph_new(graph->name);
   *out = NULL;
   if (sketch == NULL) return graph_no_memory(error);
@@ -283,9 +298,12 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_recomputed, const i
     neap_graph_free_sketch(sketch);
     return graph_no_memory(error);
   }
+
   /* Nodes and values as they are: lists within them are the graph's own. */
   neap_copy_bytes(sketch->node, graph->node, (size_t)graph->n_node * sizeof *sketch->node);
   neap_copy_bytes(sketch->value, graph->value, (size_t)graph->n_value * sizeof *sketch->value);
+
+  /* What planning reads of the graph beside its nodes. */
   sketch->n_node = graph->n_node;
   sketch->n_value = graph->n_value;
   sketch->train = graph->train;

@@ -134,6 +134,7 @@ static bool can_run_again(const pair *p, const neap_node *node) {
   if ((node->effects & ~(unsigned)NEAP_EFFECT_RANDOM) != 0 || node->n_sub > 0 ||
       node->n_enforced > 0)
     return false;
+
   /* What it makes lies in the iteration alone, or is a state, and stays as it makes it. */
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &p->f->value[node->out[k]];
@@ -165,6 +166,7 @@ static neap_status fill_lists(pair *p, neap_error *error) {
   if (p->can == NULL || p->recomputed == NULL || p->read == NULL || p->wanted == NULL ||
       p->seen == NULL)
     return graph_no_memory(error);
+
   /* Makers come before readers. */
   for (int k = 0; k < p->f->n_node; k++) p->can[k] = can_run_again(p, &p->f->node[k]);
   return NEAP_OK;
@@ -198,6 +200,7 @@ static bool is_wanted(const pair *p, const neap_node *node, bool *must) {
 static void choose_nodes(pair *p, bool all) {
   p->n_recomputed = 0;
   for (int v = 0; v < p->f->n_value; v++) p->wanted[v] = p->read[v];
+
   /* From the last back: readers come behind makers. */
   for (int m = p->f->n_node - 1; m >= 0; m--) {
     const neap_node *node = &p->f->node[m];
@@ -220,6 +223,7 @@ static bool reads_found(const pair *p, int s, const bool *wanted) {
 /* Nodes that could run again; what each would take in the frames. A state that is read as it was
  * found lies there anyway. */
 static neap_status list_nodes(pair *p, walk *w, neap_error *error) {
+  /* As if all that can ran again: whatever the planner picks among them finds what it reads. */
   w->at.times = p->times;
   choose_nodes(p, true);
   for (int m = 0; m < p->f->n_node; m++) {
@@ -227,6 +231,8 @@ static neap_status list_nodes(pair *p, walk *w, neap_error *error) {
     size_t bytes = 0;
     bool is_kept = false;
     if (!p->recomputed[m]) continue;
+
+    /* What is kept of it now, and what would have to be if it alone did not run again. */
     for (int k = 0; k < node->n_out; k++) {
       neap_value_id v = node->out[k];
       int s = state_of(p, v);
@@ -258,12 +264,14 @@ static int copy_value(pair *p, neap_value_id v) {
 /* b's value for input v of a node that runs again: an operand that the backward did not read so
  * far is taken from the forward, or from what the pair around them has there. */
 static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
+  /* b may have it already: in a frame, as an operand, or made again. */
   *out = p->seen[v];
   if (*out < 0) *out = copy_value(p, v);
   if (*out < 0) return graph_no_memory(error);
   p->seen[v] = *out;
   const neap_value *value = &p->f->value[v];
   if (value->region != NEAP_REGION_ARGUMENT || value->node >= 0) return NEAP_OK;
+
   /* A parameter of the body: an operand of both loops, or a state, which lies in the frames. */
   const neap_port *from = &p->forward->loop->port[value->argument];
   const neap_port *to = &p->backward->loop->port[value->argument];
@@ -279,6 +287,7 @@ static neap_status see(pair *p, neap_value_id v, int *out, neap_error *error) {
 static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
   neap_node node = p->f->node[m];
   neap_arena *arena = &p->b->arena;
+
   /* The lists that it points to are b's own. */
   int *ids = neap_arena_alloc(arena, (size_t)(node.n_in + node.n_out + 1) * sizeof *ids);
   node.attrs = graph_copy_attrs(p->b, node.op, node.attrs);
@@ -288,6 +297,8 @@ static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
     neap_arena_copy(arena, node.choice.out, (size_t)node.n_out * sizeof *node.choice.out);
   if (ids == NULL || node.attrs == NULL || node.choice.in == NULL || node.choice.out == NULL)
     return graph_no_memory(error);
+
+  /* Inputs as b sees them; those that it did not read so far are brought in. */
   for (int i = 0; i < node.n_in; i++) {
     ids[i] = NEAP_NO_VALUE;
     if (node.in[i] >= 0) NEAP_TRY(see(p, node.in[i], &ids[i], error));
@@ -308,12 +319,15 @@ static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
     p->seen[v] = id;
     ids[node.n_in + k] = id;
   }
+
+  /* It is of no pair in b, and marked as done once more, so that work is counted. */
   node.in = ids;
   node.out = ids + node.n_in;
   node.forward = at;
   node.recomputed = true;
   node.recompute = false;
   p->b->node[at] = node;
+
   /* what happens inside happens to all that is around it */
   for (pair *around = p; around != NULL; around = around->outer)
     around->backward->effects |= node.effects;
@@ -326,6 +340,7 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   int n = p->n_recomputed;
   if (!neap_list_grow(&b->node, &b->cap_node, b->n_node + n + 1, sizeof *b->node))
     return graph_no_memory(error);
+
   /* All nodes of b move up, from the last on, and with them what refers to them. */
   for (int m = b->n_node - 1; m >= 0; m--) {
     b->node[m + n] = b->node[m];
@@ -335,6 +350,7 @@ static neap_status add_nodes(pair *p, neap_error *error) {
   b->n_node += n;
   for (int v = 0; v < b->n_value; v++)
     if (b->value[v].node >= 0) b->value[v].node += n;
+
   /* Their old places are emptied, so that a failure leaves no subgraph twice. */
   for (int at = 0; at < n; at++) b->node[at] = (neap_node){.op = b->node[n].op, .device = ""};
   int at = 0;
@@ -345,6 +361,8 @@ static neap_status add_nodes(pair *p, neap_error *error) {
 
 /* The frames of the loop as one value, which the pair around it may keep. */
 static void resize_frames(pair *p) {
+  /* The value that the forward makes and the one that the backward reads: the same one in a graph,
+   * two where each half stands in a half of the pair around. */
   size_t bytes = neap_loop_frames_bytes(p->forward->loop);
   neap_graph *outside = p->outer != NULL ? p->outer->f : p->graph;
   neap_value *both[] = {&outside->value[p->kept],
@@ -394,6 +412,9 @@ static void place_values(pair *p) {
     neap_value *value = &p->f->value[v];
     bool is_own = value->region == NEAP_REGION_ARENA || value->region == NEAP_REGION_FRAME;
     if (value->node < 0 || !is_own) continue;
+
+    /* Kept: an item of the record. Not kept any more: transient, like all else that an iteration
+     * makes. */
     if (p->wanted[v] && !p->recomputed[value->node]) {
       value->region = NEAP_REGION_FRAME;
       value->argument = add_item(p->forward->loop, value->bytes);
@@ -411,15 +432,19 @@ static void place_values(pair *p) {
 
 /* The record anew: states first, then all that is wanted and does not run again. */
 static neap_status lay_out_items(pair *p, neap_error *error) {
+  /* New lists, since a record may get items that it did not have. */
   neap_loop *loop = p->forward->loop, *back = p->backward->loop;
   size_t room = (size_t)(loop->n_state + p->f->n_value + 1) * sizeof *loop->item;
   loop->item = neap_arena_alloc(&p->b->arena, room);
   back->item = neap_arena_alloc(&p->b->arena, room);
   if (loop->item == NULL || back->item == NULL) return graph_no_memory(error);
+
+  /* The record is laid out from nothing: what is no longer kept leaves no hole. */
   loop->n_item = 0;
   loop->record_bytes = 0;
   place_states(p);
   place_values(p);
+
   /* Each half has a list of its own. */
   neap_copy_bytes(back->item, loop->item, (size_t)loop->n_item * sizeof *back->item);
   back->n_item = loop->n_item;
@@ -435,12 +460,14 @@ static double most_iterations(const neap_loop *loop) { return NEAP_MAX((double)l
 /* Sets p->forward and p->kept: the loop that made the frames which p->backward reads. false: it is
  * not here. */
 static bool find_forward(pair *p) {
+  /* The value that is read as frames says who made them. */
   neap_value_id frames = p->backward->in[p->backward->loop->frames];
   if (frames < 0) return false;
   const neap_value *value = &p->graph->value[frames];
   neap_graph *outside = p->outer != NULL ? p->outer->f : p->graph;
   p->kept = NEAP_NO_VALUE;
   if (p->outer == NULL && value->region == NEAP_REGION_ARENA) p->kept = frames;
+
   /* an item of the outer frame, which the forward's body has under the same number */
   if (p->outer != NULL && value->region == NEAP_REGION_FRAME)
     for (int v = 0; v < outside->n_value; v++)
@@ -457,17 +484,23 @@ static bool find_forward(pair *p) {
 static neap_status walk_loop(walk *w, pair *outer, neap_graph *graph, int n, neap_error *error) {
   pair p = {.outer = outer, .graph = graph, .backward = &graph->node[n]};
   const neap_loop *loop = p.backward->loop;
+
   /* Only frames of a known size can shrink, where their maker is at hand. */
   if (loop == NULL || !loop->is_backward || loop->grows || loop->frames < 0) return NEAP_OK;
   if (!find_forward(&p)) return NEAP_OK;
+
+  /* The two bodies: a forward's is its last subgraph, a backward has no other. */
   p.f = p.forward->sub[p.forward->n_sub - 1];
   p.b = p.backward->sub[0];
   p.times = (outer != NULL ? outer->times : 1) * most_iterations(p.forward->loop);
   NEAP_TRY(fill_lists(&p, error));
   find_read(&p);
+
   /* Pairs within come first: what they no longer keep makes this one's frame smaller. */
   for (int m = 0; m < p.b->n_node; m++) NEAP_TRY(walk_loop(w, &p, p.b, m, error));
   find_read(&p); /* they may read more of this one than before */
+  /* Only marked nodes run again. Where nothing does, and no pair within has changed, the frames
+   * stay as they are. */
   if (w->lists) return list_nodes(&p, w, error);
   choose_nodes(&p, false);
   if (p.n_recomputed == 0 && !p.is_changed) return NEAP_OK;
@@ -487,6 +520,8 @@ static neap_status walk_branch(walk *w, neap_graph *branch, neap_error *error) {
     const neap_node *node = &branch->node[m];
     if (!neap_graph_can_recompute(branch, m)) continue;
     if (node->recompute) list[n++] = m;
+
+    /* What a branch makes lies in its own bytes, and once, however often the branch runs. */
     if (!w->lists) continue;
     size_t bytes = 0;
     for (int k = 0; k < node->n_out; k++) bytes += neap_align(branch->value[node->out[k]].bytes);
@@ -501,6 +536,8 @@ static neap_status walk_branch(walk *w, neap_graph *branch, neap_error *error) {
 /* The bodies of a graph's nodes, from inside out. */
 static neap_status walk_bodies(walk *w, neap_graph *graph, bool is_top, neap_error *error) {
   for (int n = 0; n < graph->n_node; n++) {
+    /* Entries of the list name the node of the whole graph in whose bytes they would run, whatever
+     * the depth. */
     const neap_node *node = &graph->node[n];
     bool is_branch = node->loop == NULL && node->phase == NEAP_PHASE_BACKWARD;
     if (is_top) w->at.scratch = w->at.forward = n;
@@ -546,6 +583,9 @@ neap_status rewrite_recompute_bodies(neap_graph *graph, int n, const int *recomp
   neap_body_node *list = NULL;
   int n_list = 0;
   if (n == 0) return NEAP_OK;
+
+  /* Places mean something only in this list, which is made again of the graph; nodes are marked by
+   * it. */
   NEAP_TRY(neap_graph_body_nodes(graph, &n_list, &list, error));
   neap_status status = NEAP_OK;
   for (int i = 0; i < n; i++) {
@@ -560,6 +600,8 @@ neap_status rewrite_recompute_bodies(neap_graph *graph, int n, const int *recomp
     list[recomputed[i]].graph->node[list[recomputed[i]].node].recompute = true;
   }
   neap_free(list);
+
+  /* From inside out the marked nodes are made to run again. */
   walk w = {0};
   return status == NEAP_OK ? walk_bodies(&w, graph, true, error) : status;
 }
