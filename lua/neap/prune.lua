@@ -41,8 +41,7 @@ local function is_pruned_class(m) return m._class:match "^Linear$" or m._class:m
 
 local function matches(path, globs)
   for _, glob in ipairs(type(globs) == "string" and { globs } or globs) do
-    local pattern = glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*")
-    if path:match("^" .. pattern .. "$") then return true end
+    if path:match(names.glob_to_pattern(glob, "neap.prune: layers")) then return true end
   end
   return false
 end
@@ -80,6 +79,7 @@ end
 
 --- The rows of a weight as a matrix, filled up to whole blocks.
 local function blocks_of(t, block)
+  -- A convolution's window counts as inputs: (rows, columns) whatever the rank.
   local rows, columns = t.shape[1], t:n_element() // t.shape[1]
   local m = t:reshape(rows, columns)
   local more = { -rows % block[1], -columns % block[2] }
@@ -91,10 +91,13 @@ end
 -- has. What is masked is worth nothing, less than what happens to be zero.
 local function scores(w, o)
   local t = masked(w):abs()
+
+  -- Masked: 0 + 0 - 1, below every weight that is left.
   if w.record.mask then t = t + tensor_of(w.module, "weight_mask") - 1 end
   if o.method == "magnitude" then return t:reshape(t:n_element()) end
   local function means(x)
     local m, down, across = blocks_of(x, o.block)
+    -- (down, block rows, across, block columns): the mean over a block.
     local cut = m:reshape(down, o.block[1], across, o.block[2])
     return cut:mean { axes = { 2, 4 } }:reshape(down * across)
   end
@@ -108,6 +111,8 @@ local function mask_of(w, keep, o)
   local rows = shape[1]
   local columns = 1
   for d = 2, #shape do columns = columns * shape[d] end
+
+  -- Rounded up, as blocks_of fills up; what was filled is cut off again.
   local down, across = -(-rows // o.block[1]), -(-columns // o.block[2])
   local m = keep:reshape(down, across)
   m = m:repeat_interleave { repeats = o.block[1], axis = 1 }
@@ -117,6 +122,7 @@ end
 
 --- The score that the `amount` least do not exceed; nil: none is pruned.
 local function bound(list, amount)
+  -- The list's own value at that place: equals of it go as well.
   local gone = math.floor(amount * list:n_element() + 0.5)
   if gone == 0 then return nil end
   return (list:sort { axis = 1 })[gone]
@@ -160,6 +166,7 @@ function M.sparsity(model) return report_of(weights_of(model, "*", "neap.sparsit
 
 --- neap.prune(model, { .. }) -> Report, as neap.sparsity gives it: see the record.
 function M.prune(model, given)
+  -- Scores of all layers, then the bound, of all of them together or of each.
   local o = prune_options:read(given)
   local list = weights_of(model, o.layers, "neap.prune")
   local units, masks = {}, {}
@@ -208,6 +215,8 @@ local sparse_options = record.declare("neap.sparse", { call = "(model, {})",
 
 --- values (B,16,1), columns (B) and starts of a weight, and the share of its blocks that are zero.
 local function blocks_that_count(w)
+  -- Rows of blocks; of each, the inputs whose 16 weights are not all zero, as in CSR: columns, and
+  -- where each row of blocks begins.
   local rows, k = w.shape[1], w.shape[2]
   local down = rows // WIDE
   local some = w:abs():reshape(down, WIDE, k):max { axes = { 2 } }:reshape(down, k)
@@ -223,6 +232,8 @@ local function blocks_that_count(w)
     starts[r + 1] = #columns
   end
   if #columns == 0 then return nil, nil, nil, 1 end
+
+  -- Values in the order of the blocks: 16 outputs of one input side by side.
   local turned = w:reshape(down, WIDE, k):permute { axes = { 1, 3, 2 } }:reshape(down * k, WIDE)
   local values = op.apply("Gather", { turned, core.tensor(from, "i64") }, { axis = 1 })
   return values:reshape(#columns, WIDE, 1), core.tensor(columns, "i32"), core.tensor(starts, "i32"),
@@ -233,6 +244,7 @@ end
 -- @param own names of values, columns, starts and of the bias, where there is one
 local function writer(own, k)
   return function(x, weight)
+    -- The number of rows is known when the net is built: it chooses.
     local lists = { weight(own[1]), weight(own[2]), weight(own[3]) }
     local bias, rows = own.bias and weight(own.bias), 1
     for d = 1, #x.shape - 1 do rows = rows * x.shape[d] end
@@ -266,6 +278,7 @@ function M.sparse(model, given)
   local r = rewritten.recipe_of(model, shape, "neap.sparse")
   local list, keep = recipe.store()
   for _, step in ipairs(r.steps) do
+    -- An FC of a weight that is known, whose outputs are whole blocks; all else stays as it is.
     local values, columns, starts, share
     local w = step.type == "FC" and step.is_known and not step.attrs.axis and step.weight
     if w and w.shape[1] % WIDE == 0 then values, columns, starts, share = blocks_that_count(w) end

@@ -577,6 +577,7 @@ describe("what is given and has no place", function()
     raises("-1 is no u8", neap.tensor, -1, "u8")
     assert.are.same({ 1, -128 }, neap.tensor({ 1.0, -128 }, "i8"):totable())
     raises("dampening needs momentum", neap.optim.SGD, { lr = 0.1, dampening = 0.5 })
+    raises("nesterov needs momentum", neap.optim.Lars, { lr = 1, momentum = 0, nesterov = true })
     local ws <close> = neap.workspace {}
     local net = neap.net "n"
     net:Neg(net:input("x", { 1 }), "y")

@@ -16,6 +16,8 @@ local function read_table(path, separator, header)
   end
   local rows, line, code = core.read_csv(path, separator)
   set.must(rows, line, code)
+
+  -- A header is told by its cells: names, none of which is a number.
   local first = rows[1]
   if first and header == nil then
     header = true
@@ -59,6 +61,9 @@ end
 -- @return {numbers}, dtype, {words} or nil
 local function read_labels(lines, k)
   local values, whole, words, seen = {}, true, nil, {}
+
+  -- Words, or numbers that are whole, are labels; one cell that is no number makes all of them
+  -- words.
   for i, cells in ipairs(lines) do
     values[i] = tonumber(cells[k])
     if not values[i] then words = words or {} end
@@ -111,6 +116,8 @@ function csv.csv(given)
   end
   for i, k in ipairs(columns) do titles[i] = names and names[k] or tostring(k) end
   local flat = {}
+
+  -- Numbers row by row, for one tensor (rows, columns).
   for i, cells in ipairs(lines) do
     for _, k in ipairs(columns) do
       local value = tonumber(cells[k])
@@ -134,10 +141,9 @@ function csv.csv(given)
     fields.y = { source = core.tensor(values, dtype), dtype = dtype }
     extra.classes = words
     if dtype == "i64" then
-      extra.n_class = math.tointeger(math.max(table.unpack(values, 1, math.min(#values, 200)))) + 1
-    end
-    for _, v in ipairs(dtype == "i64" and values or {}) do
-      extra.n_class = math.max(extra.n_class, math.tointeger(v) + 1)
+      local most = math.mininteger
+      for _, v in ipairs(values) do most = math.max(most, math.tointeger(v)) end
+      extra.n_class = most + 1
     end
   end
   return set.new(o, fields, set.held_out(o, #lines), extra)

@@ -7,6 +7,7 @@
 -- @module neap.optim
 local fail = require("neap.core").fail
 local missing = require "neap.inner.missing"
+local names = require "neap.nn.names"
 local record = require "neap.inner.record"
 local records = require("neap.op").records
 local optim = {}
@@ -19,13 +20,10 @@ Optimizer.__newindex = function(o, key)
     o.name, tostring(key)))
 end
 
-local function pattern_of(glob)
-  return "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-]", "%%%0"):gsub("%*", ".*"):gsub("%?", ".") .. "$"
-end
-
 --- The settings that hold for a parameter: those of the group whose glob matches its dotted name,
 -- over the optimizer's.
 local function settings_for(self, name)
+  -- A parameter of two groups would have two rates: neither would be meant.
   local own
   for _, group in ipairs(self.groups) do
     if name:match(group.pattern) then
@@ -42,6 +40,7 @@ end
 --- Each element moved into the interval of `clip_value`; then one norm of all gradients, and each
 -- scaled down by it to at most `clip`.
 local function clipped(self, net, list)
+  -- First each element, then one norm of what is left: as if the gradients had come so.
   local most = self.settings.clip_value
   for _, pair in ipairs(most and list or {}) do
     pair[2] = net:op("Clamp", { pair[2] }, { net:fresh_name(pair[2].name .. "_clamped") },
@@ -75,6 +74,8 @@ end
 -- "mean", by 1 - decay for an exponential one, but whole at the first step.
 local function average(decay, net, w)
   local mean, n = state(net, w, "average"), state(net, w, "averaged", {}, "f32")
+
+  -- Ops on one element; Where keeps the first value whole, so that the average does not begin at 0.
   local n_new = n + 1
   local share = 1 / n_new
   if decay ~= "mean" then share = net:Where { n:eq(0), share, n * 0 + (1 - decay) } end
@@ -96,7 +97,11 @@ function Optimizer:apply(net, grads, loss)
   local list, used = {}, {}
   for parameter, gradient in pairs(grads) do list[#list + 1] = { parameter, gradient } end
   table.sort(list, function(a, b) return a[1].name < b[1].name end) -- pairs has no order, a net has
+
+  -- One input for all groups; rates of groups are a multiple of it, made once for each.
   local lr, scaled = net:input("lr", {}, "f32"), {}
+
+  -- Clipping is of all gradients together, before any update.
   clipped(self, net, list)
   if self.whole then return self.whole(self.settings, net, list, lr, loss) end
   for _, pair in ipairs(list) do
@@ -110,6 +115,8 @@ function Optimizer:apply(net, grads, loss)
     self.update(settings, net, pair[1], with_l1(settings, net, pair[1], pair[2]), rate)
     if self.settings.average then average(self.settings.average, net, pair[1]) end
   end
+
+  -- A group that matches nothing is a slip in its glob.
   for _, group in ipairs(self.groups) do
     if not used[group] then
       fail(("optim.%s: the group \"%s\" matches no trainable parameter"):format(
@@ -148,10 +155,12 @@ local function read_groups(who, of_group, settings, list)
       fail(("%s: group %d is { glob, lr = .. }, e.g. { \"*.bias\", weight_decay = 0 }"):format(who,
         i))
     end
+
+    -- What the group does not say is the optimizer's.
     local own = of_group:read_given(given, ("%s, group %d"):format(who, i))
     local glob = own.glob
     own.glob = nil
-    groups[i] = { glob = glob, pattern = pattern_of(glob),
+    groups[i] = { glob = glob, pattern = names.glob_to_pattern(glob, who),
       settings = setmetatable(own, { __index = settings }) }
   end
   return groups
@@ -159,8 +168,9 @@ end
 
 --- What one setting asks of another.
 local function check_settings(who, settings, groups)
-  if settings.momentum == 0 and settings.dampening then
-    if settings.dampening > 0 then fail(who .. ": dampening needs momentum") end
+  -- Without momentum there is nothing to dampen, and nothing to look ahead by.
+  if settings.momentum == 0 then
+    if (settings.dampening or 0) > 0 then fail(who .. ": dampening needs momentum") end
     if settings.nesterov then fail(who .. ": nesterov needs momentum") end
   end
   if #groups > 0 and settings.lr == 0 then
@@ -181,6 +191,7 @@ local function maker(name, spec, update, whole)
   if not whole then spec.items, spec[#spec + 1] = "{ glob, lr =, .. }, ..", average_field end
   local own = record.declare(who, spec)
   return function(given)
+    -- optim.SGD(0.1) is optim.SGD { lr = 0.1 }.
     local settings = own:read(type(given) == "table" and given or { lr = given })
     local o = setmetatable({
       name = name,
@@ -322,6 +333,9 @@ optim.Lamb = maker("Lamb", {
   { of = "Adam.weight_decay", doc = "times w, added to the step before it is scaled" },
 }, function(s, net, w, g, lr)
     local m, v, t = state(net, w, "m"), state(net, w, "v"), state(net, w, "t", {}, "f32")
+
+    -- Moments as in Adam, in ops: the step is needed before it is scaled, which the op Adam does
+    -- not give.
     local m_new, v_new = m * s.beta1 + g * (1 - s.beta1), v * s.beta2 + g * g * (1 - s.beta2)
     local t_new = t + 1
     local function bias(beta) -- 1 / (1 - beta^t)
@@ -330,7 +344,11 @@ optim.Lamb = maker("Lamb", {
     local root = scaled_by(v_new, bias(s.beta2)):sqrt() + s.eps
     local step = scaled_by(m_new, bias(s.beta1)) / root
     if s.weight_decay ~= 0 then step = step + w * s.weight_decay end
+
+    -- As long as the parameter, times the rate.
     local rate = lr * trust(net, norm(net, w), norm(net, step))
+
+    -- State is written behind all that reads it.
     for _, pair in ipairs { { m_new, m }, { v_new, v }, { t_new, t } } do
       net:op("Copy", { pair[1] }, { pair[2] }, {})
     end
@@ -377,6 +395,7 @@ optim.Adafactor = maker("Adafactor", {
   { "bound", "number", 1, above = 0, doc = "of the root mean square of a step, before its rate" },
   { "weight_decay", "number", 0, min = 0, doc = "times lr w, taken from w" },
 }, function(s, net, w, g, lr)
+    -- share = t^-decay: the second moment takes all of the first step's, and less and less later.
     local rounding = w.dtype == "f64" and 2 ^ -52 or 2 ^ -23
     local t = state(net, w, "t", {}, "f32")
     local t_new = t + 1
@@ -387,6 +406,9 @@ optim.Adafactor = maker("Adafactor", {
       net:op("Copy", { new }, { v }, {})
       return new
     end
+
+    -- A matrix keeps the means of its rows and of its columns; their product over the mean of all
+    -- stands for the matrix of second moments.
     local shape, rank, square = w.shape, #w.shape, g:square()
     local variance
     if rank > 1 then
@@ -398,6 +420,8 @@ optim.Adafactor = maker("Adafactor", {
     else
       variance = moved("v", shape, square)
     end
+
+    -- The step's own size is bounded, then it is scaled by the parameter's.
     local step = g / variance:maximum(rounding ^ 2):sqrt()
     local function rms(x) return x:square():mean():sqrt():to "f32" end
     local rate = lr:minimum(1 / t_new:sqrt()) * rms(w):maximum(s.least)
