@@ -86,6 +86,8 @@ end
 --- Report of a canned query of one plan, or run, asked of all that the parameters speak of; and the
 -- numbers of these.
 local function ask_each(self, kind, finder, text, params)
+  -- A canned query of one plan or run is asked in two steps: the finder says which ones the
+  -- parameters speak of, then the query is asked of each.
   local to_find, others = {}, {}
   for name, value in pairs(params) do
     if uses(finder, name) then to_find[name] = value end
@@ -132,6 +134,9 @@ function Db:query(name, params)
   end
   local kind, finder = finder_of(text)
   local answer, found, code
+
+  -- By its number: one answer. By other parameters: one for each that is found, one after the
+  -- other.
   if kind and params[kind] == nil then
     answer, found, code = ask_each(self, kind, finder, text, params)
   else
@@ -139,6 +144,8 @@ function Db:query(name, params)
     if answer then found = kind and { params[kind] } end
   end
   if answer == nil then return nil, found, code end
+
+  -- No rows may be an answer, or a net that nobody knows.
   if #answer == 0 then unanswered.check(self, kind, found, params) end
   return answer
 end
@@ -192,6 +199,8 @@ local prune_options = record.declare("db:prune", { positions = { "days" },
 --- db:prune{ .. } -> plans and runs removed, bytes left: see the record.
 function Db:prune(given)
   local o = prune_options:read(given)
+
+  -- Only without another limit do thirty days hold.
   local days = o.days or (o.runs or o.bytes) and -1 or 30
   return self:_prune(days, o.runs or -1, o.bytes or -1)
 end

@@ -205,6 +205,9 @@ local function help_on_table(x)
   local help = require "neap.help"
   local class, on_record = rawget(x, "_class_name"), help.by_record(x)
   if class then return on_record or help.by_class(class) end
+
+  -- From what it can be told by for certain to what it may be: a class, neap itself, a module, an
+  -- initialiser, a model.
   if rawequal(x, neap) then return help.by_module("neap", names_in(x)) end
   for name, loaded in pairs(package.loaded) do
     if rawequal(loaded, x) and name:find "^neap%." then
@@ -281,12 +284,15 @@ local lazy = {
 local function part_of(key)
   local known, part = rawget(neap, key), lazy[key]
   if known ~= nil or part == nil then return known end
+
+  -- A part that this build lacks is nil; an error within it is the part's own.
   local ok, value = pcall(require, part[1])
   if not ok then
     if tostring(value):find("module '" .. part[1] .. "' not found", 1, true) then return nil end
     error(value, 0)
   end
   if part[2] then value = value[part[2]] end
+  -- Functions are guarded as those of neap are, since they become part of it.
   if type(value) == "function" then value = guard.functions({ [key] = value }, "neap.")[key] end
   rawset(neap, key, value)
   return value
@@ -310,6 +316,8 @@ local words = { layer = "nn", layers = "nn", loss = "nn", losses = "nn", optimiz
 local function help_on_name(x)
   x = words[x] or x
   if x == "neap" then return neap.help(neap) end
+
+  -- An op's own name means the op; a word that a topic or a function has as well means those.
   local own, record = require("neap.help").by_name(x), op_named(x)
   if record and (op.records[x] or not own) then
     return report.new { text = op.help(record), totals = record, order = {} }
@@ -387,6 +395,9 @@ function neap.with(given, f, ...)
       .. " for the function")
   end
   local settings, threads = with_options:read(given), core.threads()
+
+  -- The draw position comes back, so that what is drawn afterwards is as if nothing had been drawn
+  -- within.
   local seed, step = core.draw()
   local _ <close> = setmetatable({}, { __close = function()
     core.threads(threads)

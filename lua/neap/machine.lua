@@ -30,6 +30,8 @@ end
 --- ns of the fastest run of a net that `build` makes; nil where its kernels can't be had.
 local function fastest(build)
   local neap = require "neap"
+
+  -- Whatever refuses it (a dtype without kernels, too little memory): there is no figure then.
   local ok, ns = pcall(function()
     local ws <close> = neap.workspace { store = false, seed = 1 }
     local net = neap.net "peak"
@@ -71,6 +73,8 @@ end
 --- Rows {what, n_thread, per_second}, measured now.
 local function measure()
   local rows, before = {}, core.threads()
+
+  -- Threads are the process's: given back whatever happens.
   local _ <close> = setmetatable({}, { __close = function() core.threads(before) end })
   for _, n in ipairs(thread_counts()) do
     core.threads(n)

@@ -57,6 +57,8 @@ function model.export(what, path, given)
   local as_onnx = ending == "onnx"
   check_batch(o, as_onnx)
   local net, ws
+
+  -- A batch with a name may have any size when the file is run: the net is built of 2 rows.
   if type(what) == "table" and rawget(what, "_is_module") then
     net = what:net { batch = type(o.batch) == "string" and 2 or o.batch or 1, input = o.input,
       input_dtype = o.input_dtype }
@@ -86,6 +88,8 @@ end
 -- it was fed before, which is not what a function answers with.
 local function feeds_of(inputs, x, n_given)
   local names = {}
+
+  -- How the function is called, for the messages below.
   for i, input in ipairs(inputs) do names[i] = input.name .. " = tensor" end
   local call = #inputs == 1 and "f(x), or f{ %s }" or "f{ %s }"
   call = call:format(table.concat(names, ", "))
@@ -118,6 +122,7 @@ end
 Imported.__call = function(self, ...)
   local feeds = feeds_of(self.net:inputs(), (...), select("#", ...))
   local net, range = self.net, nil
+  -- Of files whose sizes are open the net depends on what is fed.
   if rawget(self, "_for") then net, range = self._for(feeds) end
   local out = self.workspace:run(net, feeds, nil, range)
   local names = net:outputs()
@@ -192,6 +197,8 @@ function model.import(path, given)
   if type(path) ~= "string" then
     fail("neap.import expects a path, got " .. (path == nil and "nothing" or "a " .. type(path)))
   end
+
+  -- What has no ending that is known is tried as Neap's own file.
   local ending = path:lower():match "%.(%w+)$"
   local kind = of_kind[ending] and ending or "safetensors"
   check_kind(kind, o)

@@ -197,6 +197,8 @@ local function make_function(record)
   local splits = last_out ~= nil and last_out.variadic -- as many outputs as parts are asked for
   return function(...)
     local args, attrs, inputs, first = table.pack(...), {}, {}, 1
+
+    -- One list of operands, or operands one by one until a table of options comes.
     if is_list_of_operands(args[1]) then
       inputs, first = options.append(inputs, args[1]), 2
     else
@@ -210,6 +212,9 @@ local function make_function(record)
         first = first + 1
       end
     end
+
+    -- A plain table at the end has the attributes by name, and `outputs`; what stands before it are
+    -- attributes by position.
     local last, n_out = args.n, nil
     if last >= first and is_options(args[last]) then
       attrs, n_out = without_outputs(args[last])
@@ -218,6 +223,8 @@ local function make_function(record)
     if last >= first and attrs[1] ~= nil then
       fail(name .. ": attributes are given by position twice, beside a table and in it")
     end
+
+    -- The record's order: attributes 1, 2, .. are put to their names in C.
     table.move(args, first, last, 1, attrs)
     if n_out == nil and splits then
       local sizes = attrs.sizes or attrs[2]
@@ -239,6 +246,7 @@ local surfaces = {}
 function op.surface(t)
   surfaces[#surfaces + 1] = t
   for name, f in pairs(op.functions) do
+    -- A table's own names go first: x:size is no op.
     if rawget(t, name) == nil then rawset(t, name, f) end
   end
 end

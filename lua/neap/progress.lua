@@ -49,10 +49,13 @@ end
 function Bar:update(i, values)
   local now = core.clock()
   self.i = i
+  -- Ten times a second: a terminal that is slow would hold up the training.
   if not self.tty or now - self.shown < 0.1 then return end
   self.shown, self.is_drawn = now, true
   local width, share = 24, self.total > 0 and math.min(1, i / self.total) or 0
   local done = math.floor(width * share)
+
+  -- As fast as so far, counted from where this run began.
   local left = i > self.first and (now - self.start) * (self.total - i) / (i - self.first) or 0
   io.stderr:write(("\r\27[K%s %d/%d %s%s %s left  %s"):format(
     self.title, i, self.total, ("█"):rep(done), ("░"):rep(width - done),

@@ -63,6 +63,9 @@ local function is_float(x) return x.dtype == nil or x.dtype:match "^b?f%d" ~= ni
 local function results_of(net, who, f, args)
   local out = table.pack(f(table.unpack(args, 1, args.n)))
   if out.n == 0 then fail(who .. ": the function gives nothing") end
+
+  -- An output of a net is made by an op of it, under a name of its own: inputs and repeated results
+  -- are copied.
   local met = {}
   for k = 1, out.n do
     local y = out[k]
@@ -85,6 +88,7 @@ local function positions(wrt, args, who)
   if wrt ~= nil and (type(wrt) ~= "table" or #wrt == 0) then
     fail(who .. ": wrt expects the number of an argument, or a list of them")
   end
+  -- Integers have no gradient, and are passed over where nobody asked for them.
   for i = 1, wrt and 0 or args.n do
     if is_float(args[i]) then list[#list + 1] = i end
   end
@@ -131,6 +135,7 @@ end
 
 --- f's results and the gradients of the first, which is a scalar, by those arguments.
 local function derive(net, who, f, args, wrt)
+  -- Aliases, so that the derivative is by these uses of the arguments alone.
   local own = aliases(args)
   local out = results_of(net, who, f, own)
   local loss, by = out[1], {}
@@ -169,6 +174,7 @@ end
 
 --- What a call draws by: the thread's next number, drawn when it is first asked for.
 local function seed_of(draw)
+  -- 2^24 seeds: what f32 tells apart.
   draw.seed = draw.seed
     or math.floor(core.eager("Uniform", {}, { shape = {} }):item() * 2 ^ 24)
   return draw.seed
@@ -182,6 +188,8 @@ local function net_of(who, xs, build, captured)
     names[i] = xs.n == 1 and "x" or "x" .. i
     blobs[i] = net:input(names[i], xs[i].shape, xs[i].dtype)
   end
+
+  -- From here on tensors that f meets become inputs of this net.
   if captured then net_module.capture(net, captured) end
   local out = naming.inside(net, build, net, blobs)
   net:outputs { table.unpack(out, 1, out.n) }
@@ -203,10 +211,12 @@ end
 --- What a function reads as upvalues, and the functions among those: {function, position, value}
 -- each.
 local function upvalues_of(f, list, seen)
+  -- A function of C or of Neap's own has upvalues, too, but none that a user changes.
   local info = type(f) == "function" and debug.getinfo(f, "Su")
   if not info or seen[f] or info.what == "C" or info.source:sub(1, 6) == "=neap:" then
     return list -- C's, or Neap's own
   end
+  -- A table's content is not followed (see the head): the table itself stays the same one.
   seen[f] = true
   for i = 1, info.nups do
     local _, value = debug.getupvalue(f, i)
@@ -232,6 +242,8 @@ local function are_same(upvalues, versions)
   for root, version in pairs(versions) do
     if model_version(root) ~= version then return false end
   end
+
+  -- NaN is not itself, but is no change either.
   for _, u in ipairs(upvalues) do
     local _, value = debug.getupvalue(u[1], u[2])
     if not rawequal(value, u[3]) and (value == value or u[3] == u[3]) then return false end
@@ -259,17 +271,27 @@ local function compiled(who, f, build)
     entry.net, entry.names, entry.out = net_of(who, xs, build, entry.captured)
     check_no_parameters(entry.net, who)
     entry.random = is_random(entry.net)
+
+    -- What the net was made of: when one of these changes, it is made anew.
     entry.upvalues, entry.versions = upvalues_of(f, {}, {}), versions_of(entry.net)
+
+    -- The workspace holds the captured parameters' copies and the arena, and goes with the entry.
     entry.ws = workspace.new { store = false, seed = 0 }
     entry.ws:init(entry.net)
+
+    -- Room for the new one: the entry of the same key goes, and the one used longest ago where
+    -- there are too many.
     forget(key)
     if #order == most_nets then forget(order[1]) end
     entries[key] = entry
   end
   return function(draw, ...)
+    -- Same dtypes and shapes, same net.
     local xs, key = take_tensors(who, ...), {}
     for i = 1, xs.n do key[i] = xs[i].dtype .. "(" .. table.concat(xs[i].shape, ",") .. ")" end
     key = table.concat(key, " ")
+
+    -- The key moves to the end of the order in either case.
     if entries[key] == nil or not are_same(entries[key].upvalues, entries[key].versions) then
       make(key, xs)
       order[#order + 1] = key
@@ -280,6 +302,8 @@ local function compiled(who, f, build)
     end
     local entry, feeds, list = entries[key], {}, {}
     for i = 1, xs.n do feeds[entry.names[i]] = xs[i] end
+
+    -- What is captured is read now: parameters as they are at this call.
     for name, t in pairs(entry.captured) do feeds[name] = op.is_tensor(t) and t or t() end
     if entry.random then entry.ws:_give_draw(seed_of(draw), 0) end
     local results = entry.ws:run(entry.net, feeds)
@@ -370,10 +394,15 @@ function M.vjp(f, ...)
   for i = 1, xs.n do -- as they are now, whatever becomes of them
     if op.is_tensor(xs[i]) then xs[i] = xs[i]:clone() end
   end
+
+  -- Both nets draw by one number, so that pull sees the dropout that the value saw.
   local draw = {}
   local value = lifted("neap.vjp", f, function(net, args)
     return results_of(net, "neap.vjp", f, aliases(args))
   end, draw)
+
+  -- The forward again, in a net with the gradient of y times dy: nothing of the value's run is
+  -- kept.
   local pull = lifted("neap.vjp", f, function(net, args)
     local dy = args[args.n]
     local own = aliases(table.pack(table.unpack(args, 1, args.n - 1)))
@@ -415,6 +444,9 @@ function M.jvp(f, x, v)
     local at, along = halves(all)
     local own = aliases(at)
     local y = results_of(net, "neap.jvp", f, own)[1]
+
+    -- u stands for what the gradient is pulled by; its value does not matter, since the gradient is
+    -- linear in it.
     local u = net:op("Constant", {}, 1, { shape = y.shape, dtype = y.dtype })
     local sum
     for i = 1, own.n do
@@ -447,6 +479,8 @@ function M.hessian(f)
     local x, shape, n = xs[1], {}, 1
     for _, size in ipairs(x.shape) do n = n * size end
     local h, draw = zeros { n, n, dtype = x.dtype }, {}
+
+    -- One row for each element of x: the gradient along it, of the gradient.
     for i = 1, n do
       local e = zeros { n, dtype = x.dtype }
       e[i] = 1

@@ -40,6 +40,8 @@ local function build(name, given)
   end
   local o, seen = watched(given or {})
   local file = netfile.load(name, nil, o)
+
+  -- A net file may read any option: what it has not looked at is unknown to it.
   for key in pairs(given or {}) do
     if not seen[key] then
       fail(("neap.zoo.%s takes no option \"%s\""):format(name, tostring(key)))

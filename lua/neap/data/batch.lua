@@ -25,6 +25,8 @@ local batch = {}
 function batch.arguments(m)
   local own = rawget(m, "_arguments")
   if own then return own, false end
+
+  -- A Lambda's own function has no self. A container takes what its first layer takes.
   local f, skip = m._methods.forward, 1
   if m._class == "Lambda" then f, skip = m.f, 0 end
   if m._class == "Sequential" and tree.layers(m)[1] then
@@ -58,6 +60,9 @@ end
 -- @return {position = name}, the last position, the names of fields that are no argument
 function batch.places(model, given)
   local names, has_more = batch.arguments(model)
+
+  -- Fields by name, in their order; x waits, since it is the first argument only where no other
+  -- field is.
   local at, last, others = {}, 0, {}
   local function place(name, k)
     if k and at[k] then
@@ -120,6 +125,7 @@ end
 -- @param is_one f(value) -> whether a value is one field
 -- @return {name = field}
 function batch.apart(model, given, is_one)
+  -- Positions first: a list of one more than forward takes ends with the target.
   local fields, n = { y = given.y }, #given
   if n > 0 then -- in order
     local names, has_more = batch.arguments(model)
@@ -127,10 +133,13 @@ function batch.apart(model, given, is_one)
     add_list(fields, given, n)
   end
   if given.x ~= nil then
+    -- x may be a list of inputs, all of which are fields.
     local is_list = type(given.x) == "table" and not is_one(given.x) and #given.x > 0
     for i = 1, is_list and #given.x or 0 do is_list = is_list and is_one(given.x[i]) end
     if is_list then add_list(fields, given.x, #given.x) else fields.x = given.x end
   end
+
+  -- The rest by name. n is the number of rows, which the tensors say themselves.
   for name, value in pairs(given) do
     local is_name = type(name) == "string"
     local is_item = math.type(name) == "integer" and name >= 1 and name <= #given
@@ -161,6 +170,8 @@ function batch.read(model, given)
   local has_input = false
   for name in pairs(fields) do has_input = has_input or name ~= "y" end
   if not has_input then fail "a batch has no x: the model needs an input" end
+
+  -- All fields have the same number of rows; a scalar is one row.
   local first, rows
   for _, name in ipairs(options.keys(fields)) do
     check_tensor(name, fields[name])
@@ -182,6 +193,7 @@ end
 -- @return list by position of {name =, shape =, dtype =}, with nothing where an argument is not
 --   given; the last position
 function batch.shapes(model, input, dtype)
+  -- A list of shapes names them x1, x2 ..; shapes by name keep theirs; a shape alone is x.
   local is_list = type(input[1]) == "table"
   local by_name = {}
   if is_list then

@@ -57,6 +57,8 @@ local options_of_cifar100 = set.declare("cifar100", {
 
 --- The whole set's files where they all are, else the sample of it.
 local function cifar10_paths(split)
+  -- The test set is one file, the training set five; where one of them is missing, the sample is
+  -- taken.
   local names, paths = { "test_batch.bin" }, {}
   for i = 1, split == "train" and 5 or 0 do names[i] = ("data_batch_%d.bin"):format(i) end
   for i, name in ipairs(names) do
@@ -80,6 +82,7 @@ local function cifar(o, paths, n_label, at, n_class)
   local parts, size = {}, n_label + 3072
   for i, path in ipairs(paths) do
     parts[i] = set.must(core.read_bytes(path))
+    -- A record is labels and three planes of 32 x 32 bytes.
     if #parts[i] == 0 or #parts[i] % size ~= 0 then
       error(core.error {
         code = "data",
@@ -91,6 +94,8 @@ local function cifar(o, paths, n_label, at, n_class)
   local bytes = #parts == 1 and parts[1] or parts[1].concat(parts, { axis = 1 })
   local n = #bytes // size
   local records = bytes:view(n, size)
+
+  -- Copies: the records themselves are not kept.
   local pictures = records:narrow(2, n_label + 1, 3072):clone():view(n, 3, 32, 32)
   local labels = records:select(2, at):clone()
   local most = labels:max():item()

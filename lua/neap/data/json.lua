@@ -31,6 +31,7 @@ end
 local function read_objects(path)
   local bytes = set.must(core.read_gz_text(path))
   local objects, lines, i = {}, {}, 0
+  -- The last line may lack its end.
   for line in (bytes .. "\n"):gmatch "([^\n]*)\n" do
     i = i + 1
     if line:match "%S" then
@@ -97,6 +98,7 @@ local function column(path, objects, lines, key)
       fail_line(path, lines[i], ('there is no "%s"%s'):format(key,
         near and (', did you mean "%s"?'):format(near) or ""))
     end
+    -- true and false are 1 and 0.
     if type(v) == "boolean" then v = v and 1 or 0 end
     local own = type(v) == "string" and "word" or type(v) == "number" and "number"
       or type(v) == "table" and is_numbers(v) and "list"
@@ -104,6 +106,7 @@ local function column(path, objects, lines, key)
       fail_line(path, lines[i], ('"%s" is %s; numbers, words and lists of numbers are read'):format(
         key, v == cjson.null and "null" or "a value of another kind"))
     end
+    -- One kind for a column: a number among words would be a label of another order.
     if kind and own ~= kind then
       fail_line(path, lines[i], ('"%s" is a %s here, and a %s before'):format(key, own, kind))
     end
@@ -142,6 +145,8 @@ function json.jsonl(given)
   local path = set.exists(o.path) and o.path or set.must_find(o.path, "where you have it", o.path)
   local objects, lines = read_objects(path)
   local fields, classes, is_ragged = {}, {}, false
+
+  -- Each key as a column; lists of different lengths make the whole set one of sequences.
   for name, key in pairs(keys_of(o.fields, objects[1])) do
     local kind, values = column(path, objects, lines, key)
     if kind == "word" then values, classes[name] = by_number(values) end
@@ -150,10 +155,14 @@ function json.jsonl(given)
       is_ragged = is_ragged or #values[i] ~= #values[1]
     end
   end
+
+  -- The options that a set of this kind takes too; fields are added under their names.
   local chosen = { batch = o.batch, shuffle = o.shuffle, seed = o.seed, last = o.last, map = o.map }
   if o.shuffle == nil then chosen.shuffle = o.split == "train" end
   for name, f in pairs(fields) do
     local t = f.values
+
+    -- A column of one length is a tensor, whose making finds what does not fit.
     if not (is_ragged and f.kind == "list") then
       local ok
       ok, t = pcall(core.tensor, f.values, dtype_of(f.values))

@@ -22,6 +22,7 @@ end
 local function values_of(self, name, who)
   local f = self.fields[name]
   if f == nil then
+    -- A field that is padded by bucket has its values by the set's rows beside.
     local near = options.nearest(tostring(name), self.names)
     fail(("%s: there is no field \"%s\"%s"):format(who, tostring(name),
       near and (", did you mean \"%s\"?"):format(near) or ""))
@@ -45,6 +46,8 @@ local function groups_of(self, name, who)
     end
     table.insert(groups[label], row)
   end
+
+  -- Labels in order, so that the same seed deals the same rows.
   table.sort(labels)
   local list = {}
   for i, label in ipairs(labels) do list[i] = groups[label] end
@@ -64,6 +67,9 @@ end
 local function dealt(rows, shares)
   local parts, least = {}, #shares > 1 and 1 / (2 * #shares - 2) or 0
   for i = 1, #shares do parts[i] = {} end
+
+  -- `lag` is what a part lacks of its share so far; `due` is the step by which it would be a row
+  -- short. Of those that may take a row, the one due first gets it.
   for k, row in ipairs(rows) do
     local best, soonest
     for i, share in ipairs(shares) do
@@ -109,6 +115,9 @@ function Data:split(shares, given)
   if sum == 0 or sum > 1 + 1e-9 then
     fail("data:split expects shares that add up to 1 at most, e.g. { 0.8, 0.2 }")
   end
+
+  -- Shares that add up to 1 but for rounding have no rest; else the rest is a part of its own,
+  -- which nobody gets.
   local seed, all, whole = o.seed or self.seed, {}, 1
   local rows, n_group = shuffled(self, o.stratify, seed, "data:split: stratify")
   if sum > 1 - 1e-9 then whole = sum end
@@ -120,6 +129,8 @@ function Data:split(shares, given)
       fail(("data:split: part %d would be empty: a share of %g of %d rows; give it a larger \z
         share, or the set more rows"):format(i, share, #rows))
     end
+
+    -- Dealt label by label, the rows of a part are put into an order again.
     parts[i] = with_rows(self, drawn_order(parts[i], seed, n_group))
   end
   return table.unpack(parts, 1, #shares)
@@ -170,6 +181,8 @@ function Data:with(given)
     fail("data:with: transforms and threads are for rows of one shape, which this set's are not")
   end
   local out = with_rows(self, self.rows, self.sums, self.n_drawn)
+
+  -- What is given, and no defaults: all else stays as it is.
   for _, name in ipairs { "batch", "shuffle", "seed", "last", "map", "threads" } do
     if given[name] ~= nil then out[name] = o[name] end
   end
@@ -205,6 +218,8 @@ function Data:weighted(weights, n)
   if n ~= nil and (math.type(n) ~= "integer" or n < 1) then
     fail(("data:weighted expects a number of rows from 1, got %s"):format(options.shown(n)))
   end
+
+  -- Sums of the weights, in which a share drawn finds its row.
   local sums, sum = {}, 0
   for i, w in ipairs(weights) do
     if type(w) ~= "number" or w < 0 or w - w ~= 0 then
@@ -248,6 +263,9 @@ function Data:moments(given)
     fail(('data:moments: there is no field "%s", the set has %s'):format(name,
       table.concat(self.names, ", ")))
   end
+
+  -- (N,C,..): all dimensions but the channels are summed. Pictures (N,H,W) have one channel, which
+  -- is put in; of rows of numbers (N,n) each number is a channel.
   local sum, square, count, others = nil, nil, 0, { 1 }
   for batch in self:plain():epoch(1) do
     local x = batch[name]:to "f64"
@@ -257,6 +275,9 @@ function Data:moments(given)
     sum, square = sum and sum + a or a, square and square + b or b
     count = count + x:n_element() / a:n_element()
   end
+
+  -- The variance as the mean of squares less the square of the mean, in f64; rounding may take it
+  -- below 0.
   local mean = sum / count
   local std = (square / count - mean * mean):clamp({ min = 0 }):sqrt()
   return { mean = mean:totable(), std = std:totable() }

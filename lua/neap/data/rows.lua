@@ -40,9 +40,13 @@ local taken = { n = "rows", batch = "rows a batch", lr = "the learning rate" }
 -- @return {name = value}, the options: x and y are among them, too
 local function fields_apart(who, given, is_field)
   local found, rest = {}, {}
+
+  -- What is a field by its value is one, unless an option is called so.
   for key, value in pairs(type(given) == "table" and given or { given }) do
     local is_option = key == "x" or key == "y" or set.is_common(key) or not is_field(value)
     if is_option then rest[key] = value end
+
+    -- A list for x is inputs in order: x1, x2, ..
     if key == "x" and type(value) == "table" and is_field(value[1]) then
       for i, part in ipairs(value) do found["x" .. i] = part end
     elseif key == "x" or key == "y" or type(key) == "string" and not is_option then
@@ -87,6 +91,7 @@ end
 
 --- get's slot for row i of a batch: its tensors, views of the batch. Setting a field would leave
 -- the batch as it is, and raises.
+-- Views of the batch: what get writes into them is in the batch.
 local function slot_of(names, batch, i)
   local views = {}
   for _, name in ipairs(names) do views[name] = batch[name]:select(1, i) end
@@ -121,6 +126,8 @@ local function transformed(self, batch, k, first)
   for i, name in ipairs(self.names) do
     fields[i] = { source = batch[name], dtype = batch[name].dtype }
   end
+
+  -- The same reader as for rows in memory, over the rows of this one batch.
   local reader <close> = set.reader_of(self, fields, set.range(batch.n), k, first)
   local _, tensors = reader:next()
   for i, name in ipairs(self.names) do out[name] = tensors[i] end
@@ -141,6 +148,8 @@ function rows.from(given)
     fail("neap.data.from takes { n = rows, x = {shape of one row}, y = {..}, get = function(i, \z
       slot) .. end }")
   end
+
+  -- One batch's memory for each field, written over by every batch.
   local fields = {}
   for name, part in pairs(found) do
     local shape = { o.batch, table.unpack(part) }

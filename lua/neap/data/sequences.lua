@@ -22,6 +22,8 @@ end
 
 --- The rows as one tensor (n, length, ..), filled up with `value`.
 local function padded(who, rows, length, value, dtype)
+  -- A row that is a tensor says dtype and shape of all; of lists the numbers do: i64, unless one is
+  -- a fraction.
   local rest = {}
   for _, row in ipairs(rows) do
     if type(row) == "userdata" then
@@ -37,6 +39,8 @@ local function padded(who, rows, length, value, dtype)
       end
     end
   end
+
+  -- The tensor is full of the value, and rows are copied over its beginning.
   local t = core.full { #rows, length, table.unpack(rest), value = value, dtype = dtype }
   for i, row in ipairs(rows) do
     local n = length_of(row)
@@ -163,6 +167,8 @@ end
 local function bounds_of(bucket, lengths, most)
   local bounds = {}
   if type(bucket) == "number" then
+    -- Bounds at even shares of the rows' lengths: each bucket has as many rows. Equal bounds are
+    -- one.
     local sorted = table.move(lengths, 1, #lengths, 1, {})
     table.sort(sorted)
     for k = 1, bucket do
@@ -191,10 +197,14 @@ local function buckets_of(bounds, lengths)
   for row, length in ipairs(lengths) do
     local k = 1
     while length > bounds[k] do k = k + 1 end
+
+    -- Places within the bucket are what its reader counts by.
     local b = buckets[k]
     b.at[row - 1] = #b.rows
     b.rows[#b.rows + 1] = row - 1
   end
+
+  -- A bucket without rows would be a plan for nothing.
   for i = #buckets, 1, -1 do
     if #buckets[i].rows == 0 then table.remove(buckets, i) end
   end
@@ -204,6 +214,8 @@ end
 --- The padded fields of a bucket, as a batch reader takes them, by the order of names.
 local function sources_of(self, bucket, ragged, flat, lengths, o)
   local list = {}
+
+  -- Fields of one item a row follow the bucket's rows.
   local index = core.tensor(bucket.rows, "i64")
   for i, name in ipairs(self.names) do
     local source
@@ -227,6 +239,7 @@ end
 --- Batches of epoch k of rows drawn by weights. INVARIANT: every epoch has as many, so that #set is
 -- true of each: a batch's bucket is drawn first, by the weights of its rows, then rows from it.
 local function plan_drawn(self, k)
+  -- The weights of a bucket's rows, summed up within it; and the buckets' own sums.
   local sums, places, bucket_sums, total = {}, {}, {}, 0
   for i = 1, #self.buckets do sums[i], places[i] = {}, {} end
   for at, row in ipairs(self.rows) do
@@ -246,6 +259,8 @@ local function plan_drawn(self, k)
     of_batch[b] = set.drawn_place(bucket_sums, (b - 1 + start) / n_batch)
   end
   local list, i_row = {}, n_batch -- numbers up to there are those of the order
+
+  -- The batches in an order of their own, since the steps above come bucket by bucket.
   for b, i in ipairs(set.order({ rows = of_batch, shuffle = true, seed = self.seed }, k)) do
     local own = {}
     for r = 1, math.min(self.batch, self.n_drawn - (b - 1) * self.batch) do
@@ -264,6 +279,8 @@ local function plan_epoch(self, k)
   local open, list = {}, {}
   for _, row in ipairs(set.order(self, k)) do
     local i = self.bucket_of[row]
+
+    -- An open batch for each bucket; a full one closes in its turn.
     local places = open[i] or {}
     open[i] = places
     places[#places + 1] = self.buckets[i].at[row]
@@ -278,6 +295,8 @@ end
 --- One reader for each bucket, of its places from the batch `first` on.
 local function readers_of(self, list, first)
   local places, readers = {}, {}
+
+  -- Each reader reads ahead the places of its own batches, in their order.
   for k = first, #list do
     local i, own = list[k][1], list[k][2]
     places[i] = places[i] or {}
@@ -329,6 +348,8 @@ function sequences.sequences(given)
   end
   if o.lengths then fields[o.lengths] = {} end
   local self = set.new(o, fields, set.range(n))
+
+  -- One dtype for a field in all buckets, as the whole of its rows says.
   self.dtypes = {}
   for name, rows in pairs(ragged) do
     self.dtypes[name] = padded("neap.data.sequences: " .. name, rows, math.max(most, 1), 0).dtype
@@ -337,11 +358,15 @@ function sequences.sequences(given)
   for _, bucket in ipairs(self.buckets) do
     bucket.sources = sources_of(self, bucket, ragged, flat, lengths, o)
   end
+
+  -- To the set a field looks as in its widest bucket.
   local widest = self.buckets[#self.buckets]
   for i, name in ipairs(self.names) do
     self.fields[name] = widest.sources[i]
     self.fields[name].flat = flat[name] -- by the set's own rows
   end
+
+  -- Which bucket a row is in, for the order of an epoch.
   self.bucket_of = {}
   for i, bucket in ipairs(self.buckets) do
     for _, row in ipairs(bucket.rows) do self.bucket_of[row] = i end

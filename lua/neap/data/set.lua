@@ -79,6 +79,7 @@ end
 
 --- The first of ascending sums that is above a share, in [0, 1), of the last.
 local function drawn_place(sums, share)
+  -- By halves: `low` is never behind the place that is looked for, `high` never before it.
   local at, low, high = share * sums[#sums], 1, #sums
   while low < high do
     local middle = (low + high) // 2
@@ -105,6 +106,7 @@ local function order(self, k)
   if self.sums then return drawn(self, k) end
   local list = table.move(self.rows, 1, #self.rows, 1, {})
   if self.shuffle then
+    -- Each epoch has a seed of its own, and each exchange a number of it.
     local seed = mix(self.seed, k) << 16
     for i = #list, 2, -1 do
       local j = mix(seed, i) % i + 1
@@ -178,6 +180,7 @@ end
 --- The transforms of a set: which field they are of, and the rows that come of them. With mixed
 -- rows the label's field gets its classes.
 local function transformed(self, given)
+  -- The field that is transformed must be of floats: what is drawn is added and scaled.
   local list, name = transforms.list(self.who, given), type(given) == "table" and given.of or "x"
   local f = self.fields[name]
   if f == nil then
@@ -215,6 +218,7 @@ local function reader_fields(self)
   local list = {}
   for i, name in ipairs(self.names) do
     local f = self.fields[name]
+    -- Mixed labels are shares of classes: a row of y has one for each.
     if self.n_mixed and name == "y" then
       f = { source = f.source, dtype = "f32", n_class = self.n_mixed }
     end
@@ -246,6 +250,7 @@ function set.new(o, fields, rows, extra)
   local self = extra or {}
   self.who = record.name_of(o)
   self.fields, self.names, self.rows = fields, {}, rows
+  -- Names in an order of their own, which is that of tensors in a batch: pairs has none.
   for name in pairs(fields) do self.names[#self.names + 1] = name end
   table.sort(self.names)
   self.batch, self.seed, self.last, self.map = o.batch, o.seed, o.last, o.map
@@ -278,6 +283,7 @@ end
 function Data:spec()
   local spec = { n = self.n_drawn or #self.rows, batch = self.batch }
   for name, f in pairs(self.fields) do
+    -- A window cuts rows out of one long source; files have the shape that pictures are brought to.
     local shape = f.window and { f.window } or f.shape or table.move(f.source.shape, 2,
       f.source:dim(), 1, {})
     if name == self.of then shape = self.row_shape end
@@ -291,6 +297,8 @@ end
 
 local function mapped(self, batch)
   if not self.map then return batch end
+
+  -- map may change the batch that it gets, or give another one.
   local out = self.map(batch)
   if out == nil then out = batch end
   if type(out) ~= "table" then
@@ -321,6 +329,8 @@ end
 -- @usage for batch in set:epoch(1) do print(batch.x.shape[1]) end
 function Data:epoch(k, first)
   k, first = epoch_arguments(k, first)
+
+  -- The order is that of the whole epoch, so that a run that is resumed sees the same batches.
   local rows, from = order(self, k), (first - 1) * self.batch
   if from > 0 then rows = table.move(rows, from + 1, math.max(#rows, from), 1, {}) end
   local reader = reader_of(self, reader_fields(self), rows, k, from + 1)
@@ -346,6 +356,8 @@ end
 function set.held_out(o, n)
   local rows = set.range(n)
   if o.split == "all" then return rows end
+
+  -- Epoch 0 is nobody's: this draw is the same whatever epochs are run.
   rows = order({ rows = rows, shuffle = true, seed = o.seed }, 0)
   local cut = math.floor(n * (1 - o.holdout) + 0.5)
   if o.split == "train" then return table.move(rows, 1, cut, 1, {}) end

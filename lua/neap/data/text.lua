@@ -69,6 +69,8 @@ end
 
 --- A text as a tensor of numbers (core.encode_bytes); unknown characters as in `encode`.
 local function encode_text(who, text, number, unknown)
+  -- Bytes that no character stands for are looked for in one search of the whole text, not one by
+  -- one.
   local of_byte, strange = {}, {}
   for b = 0, 255 do
     local c = string.char(b)
@@ -100,6 +102,9 @@ function text.text(given)
   for _, path in ipairs(type(o.path) == "table" and o.path or { o.path }) do
     parts[#parts + 1] = set.must(core.read_text(path))
   end
+
+  -- The vocabulary is of the whole file, whichever split is taken: both have the same numbers. A
+  -- line's end is in it even where the file has one line.
   local content = table.concat(parts)
   local number, chars = {}, o.vocabulary
   if not chars then
@@ -112,6 +117,8 @@ function text.text(given)
   end
   for i, c in ipairs(chars) do number[c] = i - 1 end
   check_unknown("text", o.unknown, 0, #chars - 1)
+
+  -- The text is cut once: what follows in it is not mixed with what came before.
   local cut = math.floor(#content * (1 - o.holdout))
   if o.split == "train" then
     content = content:sub(1, cut)
@@ -119,6 +126,8 @@ function text.text(given)
     content = content:sub(cut + 1)
   end
   local ids = encode_text("neap.data.text", content, number, o.unknown) -- u8 (n)
+
+  -- A row is a window of `length` characters, and y the window one character on.
   local rows, stride = {}, o.stride or o.length
   for start = 0, #content - o.length - 1, stride do rows[#rows + 1] = start end
   if #rows == 0 then
@@ -169,6 +178,8 @@ function text.chars(given)
     for c in line:gmatch "." do seen[c] = true end
   end
   if #lines == 0 then error(core.error { code = "data", message = path .. ": no lines" }) end
+
+  -- Room for the end behind the longest line.
   local length, chars, number = o.length or longest + 1, o.vocabulary, {}
   if not chars then
     chars = {}
@@ -182,9 +193,13 @@ function text.chars(given)
   for c, k in pairs(number) do higher[c] = k + 1 end
   for i, line in ipairs(lines) do
     line = line:sub(1, length - 1)
+    -- x begins with the start, y ends with the end; behind it x has the start again, y what is
+    -- ignored.
     xs[i] = "\0" .. line .. ("\0"):rep(length - 1 - #line)
     ys[i] = line .. "\0" .. ("\1"):rep(length - 1 - #line)
   end
+
+  -- The start has no character: number 0 stands for it in x.
   local ends = setmetatable({ ["\0"] = 0 }, { __index = number })
   local x = encode_text("neap.data.chars", table.concat(xs), ends, o.unknown):view(#lines, length)
   local y = encode_text("neap.data.chars", table.concat(ys), higher,

@@ -164,6 +164,8 @@ function transforms.list(who, given)
   for key in pairs(type(given) == "table" and given or {}) do
     if key ~= "of" then n = n + 1 end
   end
+
+  -- Where nothing is given at all, the message is of position 1.
   for i = 1, math.max(n, type(given) == "table" and 0 or 1) do
     if type(given) ~= "table" or getmetatable(given[i]) ~= Transform then
       fail(("%s: transform expects transforms such as neap.data.flip(), got %s at position %d")
@@ -184,6 +186,7 @@ end
 --- The list with nothing drawn: what is left out, or stands in the place of what draws.
 function transforms.plain(list)
   local out = {}
+  -- false leaves it out; a function gives what stands for it; nil leaves it as it is.
   for _, t in ipairs(list) do
     local instead = plain[t[1]]
     if instead then t = setmetatable(instead(t), Transform) end

@@ -45,12 +45,16 @@ local function quoted(name) return '"' .. name:gsub('"', '""') .. '"' end
 -- a condition those of users are left out: nobody knows which run they are of.
 local function tables(db, runs)
   local list = {}
+
+  -- In the order of their making: a table comes behind those that its rows refer to.
   for _, name in ipairs(names(db, [[select name from sqlite_schema where type = 'table'
     and name not like 'sqlite_%' order by rowid]])) do
     local columns = names(db, "select name from pragma_table_info(?)", { name })
     local has = {}
     for _, c in ipairs(columns) do has[c] = true end
     local where = "true"
+
+    -- By the list above, else by the number of a run or plan that the table has.
     if runs then
       where = of_runs[name] or has.run_id and "run_id in (select run_id from run where %s)"
         or has.plan_id and plans or "false"
@@ -73,7 +77,11 @@ end
 
 local function write_sql(db, out, list)
   local n = 0
+
+  -- References are off while rows come in: what they refer to may come later.
   out:write "PRAGMA foreign_keys = OFF;\nBEGIN;\n"
+
+  -- The two numbers by which a file is known as Neap's, and its version.
   for row in db:rows "select * from pragma_application_id, pragma_user_version" do
     out:write(("PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n"):format(
       row.application_id, row.user_version))
@@ -92,6 +100,8 @@ local function write_sql(db, out, list)
       n = n + 1
     end
   end
+
+  -- Indexes, views and triggers behind the rows, which none of them is to see come in.
   for row in db:rows [[select sql from sqlite_schema where sql is not null and type <> 'table'
     order by rowid]] do
     out:write(row.sql, ";\n")
@@ -128,6 +138,7 @@ local function write_json(db, out, list)
 end
 
 --- Writes a file as a whole or not at all. @return what fill(out) gives; nil, message
+-- The whole text is held before it is written: what fails on the way leaves the old file.
 local function write_file(path, fill)
   local parts = {}
   local result = fill { write = function(_, ...) options.append(parts, { ... }) end }
@@ -154,6 +165,7 @@ end
 --- Writes what `given` asks for (run, tag; nothing: all) to `path`, whose end says the form.
 -- @return rows written; nil, message
 function export.write(db, path, given)
+  -- A run that is not there would give an empty file without a word.
   local runs = condition(given)
   if runs and #assert(db:sql("select 1 from run where " .. runs .. " limit 1")) == 0 then
     return nil, "there is no run with " .. runs

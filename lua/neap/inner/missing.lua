@@ -23,6 +23,7 @@ local elsewhere = {
 
 --- The name of the list that was meant by `key`, or nil.
 local function meant(key, names)
+  -- Another library's word first: its letters may be nearer to something else.
   local called = elsewhere[op.snake(key)]
   for _, name in ipairs(called and names or {}) do
     if op.snake(name) == called then return name end

@@ -105,6 +105,8 @@ end
 -- name is the net's to say.
 local function is_typed_shape(v)
   local sizes = {}
+
+  -- What is no table has no sizes: `false` stands for it, and is no size.
   for k, n in pairs(is_plain(v) and v or { false }) do
     if k ~= "dtype" then sizes[k] = n end
   end
@@ -194,6 +196,8 @@ local types = {
     lua = "table",
     says = says "a shape such as { 3, 32, 32 }, or one for each input",
     is = function(v)
+      -- One shape; else each item must be one. A field dtype beside several shapes would be
+      -- nobody's.
       if is_typed_shape(v) then return true end
       for key, shape in pairs(is_plain(v) and v or { false }) do
         if not is_typed_shape(shape) or key == "dtype" then return false end
@@ -305,9 +309,13 @@ function record.is(type_name, value) return types[type_name].is(value, {}) end
 
 --- Raises unless the value is one that the field takes.
 local function check(who, f, value)
+  -- One of the types is enough.
   for _, t in ipairs(types_of(f)) do
     if t.is(value, f) then return end
   end
+
+  -- A word that is nearly a choice gets the choice for a hint; a number that is not finite is told
+  -- so, since its type is right.
   local near = f.choices and is_string(value) and options.nearest(value, f.choices)
   local expected = record.expectation(f)
   if type(value) == "number" and value - value ~= 0 then
@@ -343,6 +351,8 @@ local known_elsewhere = {
 local function name_of(self, who, key, skip)
   local n = #self.positions
   if self.items and math.type(key) == "integer" then return key end
+
+  -- A position stands for the field there; the bracketed first one may be left out.
   local name = math.type(key) == "integer" and self.positions[key + skip] or key
   if type(name) ~= "string" then
     fail(("%s: takes %d positional value%s, got one at position %s"):format(who, n,
@@ -350,6 +360,8 @@ local function name_of(self, who, key, skip)
   end
   if self.fields[name] then return name end
   local names = self:names()
+
+  -- What other libraries call it, if the field is one of this record; else the nearest name.
   local near = known_elsewhere[name]
   if not (near and self.fields[near]) then near = options.nearest(name, names) end
   fail(('%s: unknown field "%s"%s'):format(who, name, near and (', did you mean "%s"?'):format(near)
@@ -363,12 +375,15 @@ local function named(self, who, given)
   end
   if given == nil then return {} end
   if type(given) ~= "table" then given = { given } end
+
+  -- In the order of the keys, so that of several mistakes the same one is told each time.
   local out, skip = {}, n_left_out(self, given)
   for _, key in ipairs(options.keys(given)) do
     local name = name_of(self, who, key, skip)
     if out[name] ~= nil then fail(("%s: %s is given twice"):format(who, name)) end
     out[name] = given[key]
   end
+  -- In the record's order, whatever the table's.
   for _, f in ipairs(self.fields) do
     if out[f.name] ~= nil then check(who, f, out[f.name]) end
   end
@@ -410,6 +425,7 @@ function record.name_of(o) return read_by[o].name end
 -- @return thing
 function record.note(thing, o)
   local r, noted = read_by[o], {}
+  -- Items are left out: noted here they would be kept alive.
   for _, f in ipairs(r.fields) do noted[f.name] = o[f.name] end
   made[thing] = { r, noted }
   return thing
@@ -443,6 +459,8 @@ local homes = { "nn", "nn.initializers", "nn.module", "nn.state", "optim", "data
 -- @return list of records, by name too
 function record.everything()
   for _, home in ipairs(homes) do require("neap." .. home) end
+
+  -- Declaring is what loading a module does: those that nobody has used yet are loaded now.
   table.sort(record.all, function(a, b) return a.name < b.name end)
   return record.all
 end
@@ -470,6 +488,7 @@ end
 local function wrapped(text, head, indent)
   local lines, line = {}, head
   for word in text:gmatch "%S+" do
+    -- A word that is longer than a line stands alone on it.
     if #line > #indent and #line + 1 + #word > 100 then
       lines[#lines + 1], line = line, indent
     end
@@ -549,6 +568,9 @@ local function take_attribute(f, path)
   for _, a in ipairs(op.records[op_name].attrs) do
     if a.name == attr_name then
       f.name, f.type = f.name or a.name, f.type or type_of_attribute[a.type]
+
+      -- What the field says itself stands, the rest comes from the op: type, default, whether it
+      -- must be given, bounds, choices, meaning.
       if f.default == nil and type(a.default) ~= "table" and not f.required and not f.unset then
         f.default = a.default
       end
@@ -568,6 +590,7 @@ end
 
 --- One field, from { name, type, default, doc =, .. }.
 local function new_field(who, spec)
+  -- A copy, since records share fields with each other.
   local f = { name = spec[1], type = spec[2], default = spec[3] }
   for key, value in pairs(spec) do
     if type(key) == "string" then f[key] = value end
@@ -601,6 +624,8 @@ function record.new(name, spec)
     if self.fields[f.name] then fail(("%s: two options are called %s"):format(name, f.name)) end
     self.fields[#self.fields + 1], self.fields[f.name] = f, f
   end
+
+  -- Positions name fields that are there; brackets mean something at the first one alone.
   for i, position in ipairs(spec.positions or {}) do
     local bracketed = position:match "^%[(.*)%]$"
     self.may_skip = self.may_skip or bracketed ~= nil and i == 1

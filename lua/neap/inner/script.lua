@@ -19,6 +19,7 @@ end
 --- Where a repository keeps its files, of the folder that has a `.git`: a folder, or a file that
 -- names one, as in a second work tree.
 local function git_folder(folder)
+  -- A folder .git, or a file "gitdir: .." that names another one.
   if first_line(folder .. "/.git/HEAD") then return folder .. "/.git" end
   local named = (first_line(folder .. "/.git") or ""):match "^gitdir: (.+)$"
   if named and not named:match "^/" then named = folder .. "/" .. named end
@@ -27,12 +28,15 @@ end
 
 --- The commit that a name stands for: a file of its own, or a line of the file of packed names.
 local function commit_of(git, name)
+  -- A second work tree has names of its own, and shares the others with the first one.
   local shared = first_line(git .. "/commondir")
   if shared then shared = shared:match "^/" and shared or git .. "/" .. shared end
   for _, folder in ipairs { git, shared } do
     local line = first_line(folder .. "/" .. name)
     if line then return line:match "^%x+" end
   end
+
+  -- Names that have not changed for long are lines of one file.
   local packed = io.open((shared or git) .. "/packed-refs", "r")
   if not packed then return nil end
   local _ <close> = packed
@@ -46,10 +50,12 @@ end
 -- @tparam string folder
 -- @treturn ?string, ?string
 function script.commit(folder)
+  -- Upwards: the script may lie deep in the repository.
   for _ = 1, MOST_FOLDERS do
     local git = git_folder(folder)
     if git then
       local head = first_line(git .. "/HEAD")
+      -- HEAD names a branch, or is a commit itself.
       local name = head:match "^ref: (.+)$"
       return name and commit_of(git, name) or head:match "^%x+$", folder
     end
@@ -59,6 +65,8 @@ end
 
 --- Whether files that the repository knows differ from its commit; nil: nobody can say.
 function script.is_dirty(folder)
+  -- The folder is quoted for the shell; locks are not taken, since a script may run beside another
+  -- git.
   local quoted = "'" .. folder:gsub("'", "'\\''") .. "'"
   local good, pipe = pcall(io.popen, "git --no-optional-locks -C " .. quoted
     .. " status --porcelain --untracked-files=no 2>/dev/null")
@@ -98,6 +106,7 @@ local facts
 -- @treturn ?string commit
 -- @treturn ?boolean whether files differ from it
 function script.facts()
+  -- Once a process: neither changes while it runs.
   if facts then return table.unpack(facts, 1, 3) end
   facts = {}
   local arg, words = rawget(_G, "arg") or {}, {}

@@ -77,6 +77,7 @@ end
 -- @param found integer[]|nil the plans or runs that it was asked of
 -- @param params table by name, as given
 function unanswered.check(db, kind, found, params)
+  -- From the widest to the narrowest: the first thing that is not there explains the rest.
   if params.net ~= nil then check_net(db, params.net) end
   if kind and params[kind] ~= nil then check_number(db, kind, params[kind]) end
   local words = asked(params)

@@ -70,6 +70,9 @@ activation { "GumbelSoftmax",
     local soft = (x * (1 / o.tau)):softmax { axis = o.axis }
     if not o.hard then return soft end
     local d = kit.axis("GumbelSoftmax", x, o.axis)
+
+    -- The value is the hard one; its gradient is that of the soft one, since the difference passes
+    -- none.
     local hard = soft:arg_max({ axis = d })
       :one_hot { depth = x.shape[d], axis = d, dtype = x.dtype }
     return (hard - soft):stop_gradient() + soft
@@ -134,6 +137,8 @@ local function kept(name, o, x, n_dim)
     core.fail(("%s: x (%s) has less than %d dimensions"):format(name,
       table.concat(x.shape, ","), n_dim))
   end
+
+  -- One element for each draw, which broadcasts over the rest.
   local sizes = {}
   for d, size in ipairs(x.shape) do sizes[d] = d <= n_dim and size or 1 end
   return (kit.zeros(x, sizes) + 1):dropout { rate = o.rate, training = true }
@@ -168,6 +173,7 @@ compose.define { "AlphaDropout",
   { "channels", "boolean", false, doc = "whole channels are dropped" },
   cases = "{ {x={2,3,4}, rate=0}, {x={2,3,4}, rate=0, channels=true} }",
   of = function(o, x)
+    -- The value that SELU goes to far below 0; a and b bring mean and variance back to 0 and 1.
     local alpha = -1.7580993408473766
     local a = ((1 - o.rate) * (1 + o.rate * alpha ^ 2)) ^ -0.5
     local mask = kept("AlphaDropout", o, x, o.channels and 2 or #x.shape) * (1 - o.rate)

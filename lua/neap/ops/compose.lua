@@ -77,6 +77,8 @@ end
 -- @param spec table, see above
 function compose.define(spec)
   check_record(spec)
+
+  -- The fields of the record are positions, too, as attributes of C's ops are.
   local name, fields, positions = spec[1], table.move(spec, 2, #spec, 1, {}), {}
   for i, field in ipairs(fields) do positions[i] = field[1] end
   fields.positions = positions
@@ -112,6 +114,7 @@ local function check_inputs(r, inputs)
     fail(("%s takes %d input%s, got %d"):format(r.name, #declared, #declared == 1 and "" or "s",
       #inputs))
   end
+  -- Every input that is there has a dtype of its list; one that is missing may be.
   for i = 1, math.max(#inputs, #declared) do
     local spec, x = declared[math.min(i, #declared)], inputs[i]
     if x and not has(spec.dtypes, x.dtype) then
@@ -148,6 +151,8 @@ end
 function compose.call(r, inputs, attrs)
   local o = r.options:read(whole(attrs))
   check_inputs(r, inputs)
+
+  -- Halves: in f32 inside, rounded once at the end.
   local half, n, args = half_of(r, inputs), #r.inputs, {}
   for i, x in ipairs(inputs) do
     args[i] = x and half and is_half[x.dtype] and x:to "f32" or x
@@ -157,6 +162,8 @@ function compose.call(r, inputs, attrs)
     args[n] = table.move(args, n, #args, 1, {})
   end
   for i = 1, n do args[i] = args[i] or nil end
+
+  -- What comes out has the half of the inputs; integers and flags stay.
   local out = table.pack(r.made_of(o, table.unpack(args, 1, n)))
   for i, y in ipairs(out) do
     out[i] = half and y.dtype == "f32" and y:to(half) or y

@@ -122,6 +122,7 @@ local function type_text(t) return ("%s (%s)"):format(t.dtype, table.concat(t.sh
 local function name_of(list, i) return list[math.min(i, #list)].name end
 
 --- The types of the outputs, checked.
+-- What infer says, or the first input's type for all outputs.
 local function infer_types(r, o, types, n_out)
   local args, n = spread(r, types)
   local out = r.infer and table.pack(r.infer(o, table.unpack(args, 1, n)))
@@ -157,6 +158,8 @@ end
 local function run(r, o, tensors, types)
   local args, n = spread(r, tensors)
   local out = table.pack(r.run(o, table.unpack(args, 1, n)))
+
+  -- A number will do for a scalar. The dtypes and shapes are those that the plan has bytes for.
   for k, t in ipairs(types) do
     local y = out[k]
     if type(y) == "number" and #t.shape == 0 then y = core.tensor(y, t.dtype) end
@@ -184,20 +187,27 @@ local function gradient_net(r, o, ins, outs, douts, want)
     end
     return blobs
   end
+
+  -- Arguments in the order of the record of `grad`: inputs, outputs, gradients of outputs.
   local blobs = declared("in", ins)
   local args, n = spread(r, blobs)
   for _, list in ipairs { declared("out", outs), declared("dout", douts) } do
     for k = 1, #outs do args[n + k] = list[k] or nil end
     n = n + #outs
   end
+
+  -- The user's function builds ops, as in any net; numbers and tensors that it gives become
+  -- constants.
   local given = table.pack(naming.inside(net, function()
     return r.grad(o, table.unpack(args, 1, n))
   end))
+  -- Gradients of a variadic input come as a list.
   local last = #r.inputs
   if r.inputs[last].variadic and type(given[last]) == "table" and not op.is_blob(given[last]) then
     given = table.move(given[last], 1, #ins - last + 1, last, given)
   end
   local names = {}
+  -- A gradient that nobody wants is dropped: its ops have no reader then.
   for i, x in ipairs(ins) do
     local dx = given[i]
     if type(dx) == "number" or op.is_tensor(dx) then dx = net:const(dx, x and x.dtype) end
@@ -239,6 +249,8 @@ end
 local function define_run(r, where)
   local options = record.new(r.name, r.fields)
   local inputs, outputs = compose.operands(r.inputs), compose.operands(r.outputs)
+
+  -- The user's functions see attributes by name; C knows them by the record.
   local own = { name = r.name, inputs = inputs, outputs = outputs, run = r.run, infer = r.infer,
     grad = r.grad, cost = r.cost }
   local made = functions_of(own, options)
@@ -256,6 +268,8 @@ local function backward_op(r, where)
   local back = { name = r.name .. "Grad", fields = r.fields, internal = true, outputs = {},
     summary = "Backward of " .. r.name .. ".", math = r.math, example = r.example,
     source = r.source }
+
+  -- Only inputs of floats alone have gradients: those are the backward op's outputs.
   local by, n_in = {}, #r.inputs
   for i, x in ipairs(r.inputs) do
     if x.variadic then fail(r.name .. ": run_grad goes with a fixed number of inputs; use grad") end
@@ -265,12 +279,17 @@ local function backward_op(r, where)
     end
   end
   if #by == 0 then fail(r.name .. ": run_grad: no input is of floats alone") end
+
+  -- It reads what the forward read and gave, and the gradients of the outputs, some of which may be
+  -- missing.
   back.inputs = table.move(r.inputs, 1, n_in, 1, {})
   for _, y in ipairs(r.outputs) do back.inputs[#back.inputs + 1] = y end
   for _, y in ipairs(r.outputs) do
     back.inputs[#back.inputs + 1] = { "d_" .. y[1], "gradient of " .. y[1], optional = true,
       dtypes = y.dtypes }
   end
+
+  -- A gradient is like its input; a missing input has none, and an empty tensor stands for it.
   function back.infer(_, ...)
     local types, out = table.pack(...), {}
     for k, i in ipairs(by) do out[k] = types[i] or { shape = { 0 }, dtype = "f32" } end
@@ -284,6 +303,9 @@ local function backward_op(r, where)
     return table.unpack(out)
   end
   define_run(back, where)
+
+  -- The gradient of the forward op calls the backward op, and puts its results to the inputs that
+  -- they are of.
   return function(o, ...)
     local given, list, dx = table.pack(...), {}, {}
     for i = 1, #back.inputs do list[i] = given[i] or false end
@@ -324,6 +346,9 @@ function M.op(given)
     fail(who .. ": a name begins with a capital, letters and digits follow")
   end
   check_name(name)
+
+  -- Either the script computes (run), or other ops do (of): what belongs to one way is refused with
+  -- the other.
   if (o.of == nil) == (o.run == nil) then
     fail(who .. (o.of and ": of and run exclude each other" or ": one of run and of is expected"))
   end
@@ -340,6 +365,8 @@ function M.op(given)
       or ("%s = %s(%s)"):format(names(o.outputs), name, names(o.inputs)),
     example = o.example or ("neap.%s(x)"):format(op.snake(name)), source = o.source or where,
     cases = o.cases }
+
+  -- Made of ops it is a record of compose's, else one of C's that calls back.
   if o.of then
     local spec = table.move(r.fields, 1, #r.fields, 2, r)
     spec[1], spec.of, spec.exact = name, o.of, o.exact
@@ -353,6 +380,7 @@ end
 --- neap.load_ops(path) -> names of the ops of a plugin, a shared library written by neap/record.h;
 -- or nil, message, code for a file that can't be loaded.
 function M.load_ops(path)
+  -- The library's names are checked before C takes its records.
   local function check(name)
     if not op.records[name] then check_name(name) end
   end

@@ -102,6 +102,9 @@ function kit.where(c, a, b) return (op.apply("Where", { c, a, b }, {})) end
 --- The square root, whose gradient at 0 is 0.
 function kit.root(x)
   local zero = x:eq(0)
+
+  -- The root is taken of 1 where x is 0: its gradient there would be infinite, and 0 times that
+  -- NaN.
   return kit.where(zero, 0, kit.where(zero, 1, x):sqrt())
 end
 

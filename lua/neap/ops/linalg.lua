@@ -36,6 +36,8 @@ compose.define { "Lstsq",
       fail(("Lstsq: a is (%s), b (%s): expected (..,M,N) with M >= N, and (..,M,K)"):format(
         table.concat(a.shape, ","), table.concat(b.shape, ",")))
     end
+
+    -- a = q r: the triangle r is solved for q' b.
     local q, r = a:qr()
     return r:solve_triangular(q:mat_mul(b, { trans_a = true }), { upper = true })
   end }
@@ -77,6 +79,8 @@ compose.define { "MatrixPower",
     end
     if o.n == 0 then
       local attrs = { shape = x.shape, dtype = x.dtype }
+
+      -- x * 0 keeps x as an input, and gives each matrix of the batch its identity.
       local one = op.is_blob(x) and op.net_of(x):op("Eye", {}, 1, attrs)
         or core.eager("Eye", {}, attrs)
       return x * 0 + one
@@ -100,6 +104,8 @@ compose.define { "CholeskySolve",
   { "upper", "boolean", false, doc = "whether l is an upper triangle" },
   cases = "{ {b={3,2}, l={{3,3}, eye=3}}, {b={2,3,1}, l={{2,3,3}, eye=3}, upper=true} }",
   of = function(o, b, l)
+    -- l l' x = b by two triangles: first l y = b, then l' x = y. With an upper l the transposed one
+    -- comes first.
     local first = l:solve_triangular(b, { upper = o.upper, transposed = o.upper })
     return l:solve_triangular(first, { upper = o.upper, transposed = not o.upper })
   end }
@@ -114,6 +120,7 @@ compose.define { "Cross",
   { "axis", "axis", -1, doc = "the dimension of the vectors, from the end where ranks differ" },
   cases = "{ {a={4,3}, b={4,3}}, {a={3,2}, b={3,2}, axis=1}, {a={2,3}, b={3}} }",
   of = function(o, a, b)
+    -- a x b by rotations of the three elements: a_(i+1) b_(i+2) - a_(i+2) b_(i+1).
     local function turned(x, by)
       local d = kit.axis("Cross", x, o.axis)
       if x.shape[d] ~= 3 then

@@ -194,6 +194,8 @@ local function classes_of(name, x, labels)
     fail(("%s: x is (%s), labels (%s): expected (n, classes, ..) and (n, ..)"):format(name,
       table.concat(x.shape, ","), table.concat(labels.shape, ",")))
   end
+
+  -- A negative label is none: it becomes one that is too large, which gathers refuse.
   local class = labels:to "i64"
   return where(class:lt(0), x.shape[2], class)
 end
@@ -228,6 +230,8 @@ loss { "NllLoss",
     local share = factors and factors:gather(class)
     if share then terms = terms * share end
     if counts then terms = where(counts, terms, 0) end
+
+    -- The mean is over the weights of what counts, not over the rows.
     if o.reduction ~= "mean" then return o.reduction == "sum" and terms:sum() or terms end
     if not share and not counts then return terms:mean() end
     local weights = share or counts:to(x.dtype)
@@ -251,6 +255,8 @@ loss { "MultiMarginLoss",
     check_classes("MultiMarginLoss", x, factors)
     local own = at:eq(kit.range(x, x.shape[2]))
     local at_label = x:gather_elements(at, { axis = 2 })
+
+    -- Every class but the label's own that comes within the margin.
     local over = where(own, 0, (x - at_label + o.margin):relu())
     local terms = (o.p == 2 and over:square() or over):sum { axes = { 2 } } * (1 / x.shape[2])
     return factors and terms * factors:gather(class) or terms
@@ -273,10 +279,14 @@ loss { "MultilabelMarginLoss",
     -- The first that is none ends the list.
     local counts = class:ge(0):to("i64"):cum_prod({ axis = 2 }):gt(0)
     class = where(counts, class, 0)
+
+    -- hit (n, labels, classes): whether a label that counts is a class.
     local hit = class:unsqueeze({ axes = { 3 } }):eq(kit.range(x, classes))
       :logical_and(counts:unsqueeze { axes = { 3 } })
     local is_label = hit:any { axes = { 2 } }
     local at_label = x:gather_elements(class, { axis = 2 })
+
+    -- How far each class that is no label comes within 1 of each label, (n, labels, classes).
     local over = (1 - at_label:unsqueeze { axes = { 3 } } + x:reshape(n, 1, classes)):relu()
     local both = counts:unsqueeze({ axes = { 3 } }):logical_and(
       is_label:logical_not():reshape(n, 1, classes))
@@ -401,6 +411,8 @@ loss { "FocalLoss",
   { "alpha", "number", 0.25, max = 1, doc = "weight of the positive class; below 0: none" },
   terms = function(o, x, target)
     local p = x:sigmoid()
+
+    -- How wrong the prediction is: 1 - p where the target is 1, p where it is 0.
     local wrong = p + target - p * target * 2
     local terms = x:bce_with_logits_loss(target, { reduction = "none" }) * wrong ^ o.gamma
     if o.alpha < 0 then return terms end

@@ -153,6 +153,9 @@ compose.define { "Cdist",
 --- The letters of one operand, in order; "..." becomes ".1", ".2" .., counted from the last one.
 local function letters_of(term, rank)
   local list, dots = {}, term:find("...", 1, true)
+
+  -- The dots stand for the dimensions that the letters leave: counted from the last, so that
+  -- operands with fewer of them broadcast.
   local n_dot = rank - #term:gsub("%.%.%.", "")
   if n_dot < 0 or n_dot > 0 and not dots then
     fail(("Einsum: \"%s\" names %d dimensions, the operand has %d"):format(term, rank - n_dot,
@@ -168,6 +171,8 @@ end
 local function diagonals(x, letters)
   local at = {}
   for d, letter in ipairs(letters) do
+    -- The diagonal is the last dimension, so its letter goes to the end; it may stand there a third
+    -- time.
     if at[letter] then
       if x.shape[d] ~= x.shape[at[letter]] then
         fail(("Einsum: %s is %d and %d"):format(letter, x.shape[at[letter]], x.shape[d]))
@@ -201,6 +206,7 @@ end
 local function laid_out(x, letters, order)
   local at, permuted, sizes = set_of(letters), {}, {}
   for i, letter in ipairs(order) do
+    -- A letter that x has not is a dimension of 1: it broadcasts.
     sizes[i] = at[letter] and x.shape[at[letter]] or 1
     permuted[#permuted + 1] = at[letter]
   end
@@ -228,6 +234,9 @@ end
 local function contract(x, a, y, b, needed)
   local in_a, in_b = set_of(a), set_of(b)
   local batch, inner, left, right, broadcasts = {}, {}, {}, {}, false
+
+  -- A letter of a is a batch (both have it, and it is needed), inner (both have it, and nobody
+  -- needs it), or left; what only b has is right.
   for d, letter in ipairs(a) do
     local other = in_b[letter]
     broadcasts = broadcasts or other and x.shape[d] ~= y.shape[other]
@@ -237,13 +246,19 @@ local function contract(x, a, y, b, needed)
   for _, letter in ipairs(b) do
     if not in_a[letter] then right[#right + 1] = letter end
   end
+
+  -- The result's letters: batch, left, right.
   local order = table.move(batch, 1, #batch, 1, {})
   table.move(left, 1, #left, #order + 1, order)
   table.move(right, 1, #right, #order + 1, order)
+
+  -- Nothing to sum, or a size of 1 that would have to be repeated: element by element.
   if #inner == 0 or broadcasts then
     table.move(inner, 1, #inner, #order + 1, order)
     return laid_out(x, a, order) * laid_out(y, b, order), order
   end
+
+  -- (batch, rows, columns) of each operand; the product is (batch, left, right).
   local function matrix(t, letters, rows, columns)
     local own = table.move(batch, 1, #batch, 1, {})
     table.move(rows, 1, #rows, #own + 1, own)

@@ -18,6 +18,7 @@ end
 
 --- The rows and the last state of h = step(h, row), over the rows of x (T,N,..).
 local function recur(x, h, lengths, step)
+  -- On blobs a loop, whose gradient the engine knows; on tensors the steps themselves.
   if op.is_blob(x) then
     local last, all = op.net_of(x):Recurrent { seq = { x }, init = { h }, lengths = lengths,
       step = function(_, before, row)

@@ -70,6 +70,8 @@ local function taps_of(o, n, m, s, at)
   local wide = o.antialias and math.max(s, 1) or 1
   local n_tap = 2 * math.ceil(reach * wide)
   if n_tap > 256 then fail(("Resize: antialias over %d elements; at most 256"):format(n_tap)) end
+
+  -- Tap by tap a list of positions and one of weights, for all m new positions.
   local positions, weights = {}, {}
   for k = 1, n_tap do positions[k], weights[k] = {}, {} end
   for i = 0, m - 1 do
@@ -83,6 +85,7 @@ local function taps_of(o, n, m, s, at)
       positions[k][i + 1], weights[k][i + 1] = math.max(0, math.min(n - 1, p)), w
       sum = sum + w
     end
+    -- Weights that were left out, or a kernel cut off in whole numbers, no longer add up to 1.
     if o.exclude_outside or o.antialias then
       for k = 1, n_tap do weights[k][i + 1] = weights[k][i + 1] / sum end
     end
@@ -104,6 +107,8 @@ local function resized(o, x, d, m, s, at)
     return x:gather(positions, { axis = d })
   end
   local positions, weights = taps_of(o, n, m, s, at)
+
+  -- Each tap is one gather, whose rows are weighed; the sum of all taps is the result.
   local sizes, y = {}, nil
   for k = 1, #x.shape do sizes[k] = k == d and m or 1 end
   for k = 1, #positions do
@@ -143,6 +148,7 @@ compose.define { "Resize",
     if (o.sizes == nil) == (o.scales == nil) then fail "Resize: sizes or scales are expected" end
     local sizes = o.sizes and each("Resize", "sizes", o.sizes, rank, 1)
     local scales = o.scales and each("Resize", "scales", o.scales, rank)
+    -- Dimension by dimension: interpolation along several is a product of such.
     for d = 1, rank do
       local n = x.shape[d + 2]
       local m = sizes and sizes[d] or math.floor(n * scales[d])
@@ -184,6 +190,8 @@ local function places_of(name, o, x, h, w)
   end
   --- a_i + b_j, in one row.
   local function sums(a, b) return (a:unsqueeze { axes = { 2 } } + b):reshape(-1) end
+
+  -- In the padded plane an element lies row * width + column behind the patch's beginning.
   local elements = sums(line(k[1], r[1] * wide), line(k[2], r[2]))
   local patches = sums(line(rows, s[1] * wide), line(columns, s[2]))
   return sums(elements, patches), k[1] * k[2], rows * columns, high, wide, p
@@ -226,6 +234,8 @@ compose.define { "Fold", window[1], window[2], window[3], window[4],
       fail(("Fold: x is (%s), these patches ask for (%d, c %d, %d)"):format(
         table.concat(x.shape, ","), n, n_element, n_patch))
     end
+
+    -- The padded planes get the sum of what lies on each place; then the frame is cut off.
     local planes = kit.zeros(x, { n, c, high * wide })
     local y = op.apply("IndexAdd", { planes, places, x:reshape(n, c, n_element * n_patch) },
       { axis = 3 }):reshape(n, c, high, wide)
@@ -280,6 +290,8 @@ compose.define { "AffineGrid",
 local function reflected(x, low, high)
   if high <= low then return x * 0 end
   local span = high - low
+
+  -- How many times x has gone the whole way, and how far it is on the last one; odd ways lead back.
   local far = (x - low):abs()
   local turns = (far * (1 / span)):floor():stop_gradient()
   local rest = far - turns * span

@@ -89,6 +89,9 @@ moves { "RepeatInterleave",
   cases = "{ {x={3,2}, repeats=2}, {x={2,3}, repeats=3, axis=-1}, {x={4}, repeats=1} }",
   of = function(o, x)
     local at = kit.axis("RepeatInterleave", x, o.axis)
+
+    -- A dimension of `repeats` behind the one that is repeated, by expansion: no copy until the
+    -- reshape.
     local wide, sizes = copy(x.shape), copy(x.shape)
     table.insert(wide, at + 1, o.repeats)
     sizes[at] = sizes[at] * o.repeats
@@ -160,6 +163,8 @@ moves { "Diagonal",
   of = function(o, x)
     local a, b = kit.axis("Diagonal", x, o.axis1), kit.axis("Diagonal", x, o.axis2)
     if a == b then fail "Diagonal: axis1 and axis2 are one dimension" end
+
+    -- The two dimensions go to the end, as rows of one plane.
     local order, sizes = {}, {}
     for d = 1, #x.shape do
       if d ~= a and d ~= b then order[#order + 1], sizes[#sizes + 1] = d, x.shape[d] end
@@ -197,6 +202,8 @@ compose.define { "OneHot", exact = true, no_grad = true,
     for d = 1, #x.shape + 1 do sizes[d] = d == at and o.depth or 1 end
     x = x:to "i64"
     local positions = kit.range(x, o.depth):reshape(sizes)
+
+    -- Negative indices count from the end; one that is out of range meets no position.
     local wrapped = kit.where(x:lt(0), x + o.depth, x):unsqueeze { axes = { at } }
     local hot = wrapped:eq(positions)
     return kit.where(hot, kit.number(x, o.on, o.dtype), kit.number(x, o.off, o.dtype))
@@ -241,6 +248,8 @@ moves { "ChannelShuffle",
       fail(("ChannelShuffle: x is (%s), expected channels that %d groups share evenly"):format(
         table.concat(x.shape, ","), g))
     end
+
+    -- (n, g, c / g, ..) with the middle two exchanged.
     local sizes, order = { x.shape[1], g, c // g }, { 1, 3, 2 }
     for d = 3, #x.shape do sizes[d + 1], order[d + 1] = x.shape[d], d + 1 end
     return x:reshape(sizes):permute(order):reshape(x.shape)

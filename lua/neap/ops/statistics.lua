@@ -48,12 +48,16 @@ define { "Quantile",
     local d = kit.axis("Quantile", x, o.axis or 1)
     local n = x.shape[d]
     if n == 0 then fail "Quantile: x has no elements along the dimension" end
+
+    -- The quantile lies between two neighbours; the last pair serves q = 1, too.
     local at = o.q * (n - 1)
     local k = math.min(math.floor(at), math.max(n - 2, 0))
     local sorted = x:sort { axis = d } -- a NaN is the last
     local y = between(part(sorted, d, k + 1, k + 1), function()
       return part(sorted, d, k + 2, k + 2)
     end, at - k)
+
+    -- NaN sorts last: where the last one is NaN, so is the quantile.
     local last = part(sorted, d, n, n)
     y = where(last:ne(last), last, y)
     return o.keepdim and o.axis and y or y:squeeze { axes = { d } }
@@ -114,6 +118,8 @@ define { "Trapezoid",
   of = function(o, x)
     local d = kit.axis("Trapezoid", x, o.axis)
     local n = x.shape[d]
+
+    -- Fewer than two samples have no line between them.
     if n < 2 then return x:sum { axes = { d } } * 0 end
     return (part(x, d, 1, n - 1) + part(x, d, 2, n)):sum { axes = { d } } * (o.dx / 2)
   end }
@@ -149,6 +155,8 @@ define { "CorrCoef",
   cases = "{ {x={3,5}} }",
   of = function(_, x)
     local c = centred("CorrCoef", x)
+
+    -- Rows of length 1: their products are the correlations, but for rounding.
     c = c / c:square():sum({ axes = { 2 }, keepdim = true }):sqrt()
     return c:mat_mul(c, { trans_b = true }):clamp { min = -1, max = 1 }
   end }
@@ -212,6 +220,7 @@ define { "Xlogy",
   outputs = { { "z", "broadcast shape" } },
   cases = "{ {x={3,4}, y={{4}, low=0.2, high=2}}, {x={2,3}, y={{2,3}, low=0.2, high=2}} }",
   of = function(_, x, y)
+    -- Where both are 0 the logarithm is of 1, so that 0 log 0 and its gradient are 0.
     return x * where(x:eq(0):logical_and(y:le(0)), 1, y):log()
   end }
 
@@ -236,5 +245,6 @@ define { "Heaviside", no_grad = true, exact = true,
   outputs = { { "z", "broadcast shape" } },
   cases = "{ {x={3,4}, y={4}} }",
   of = function(_, x, y)
+    -- NaN stays NaN: it is neither above nor below.
     return where(x:eq(0), y, where(x:ne(x), x, x:gt(0):to(x.dtype)))
   end }

@@ -51,11 +51,14 @@ local function parts_of(net, list, history)
       fail(("optim.LBFGS expects parameters of one dtype, got %s and %s"):format(
         list[1][1].dtype, w.dtype))
     end
+
+    -- S and Y (history, n); base, slope and direction are rows (1, n) of the last point taken.
     local p = { w = w,
       S = state(net, w, "s", { history, n }), Y = state(net, w, "y", { history, n }),
       base = state(net, w, "base", { 1, n }), slope = state(net, w, "slope", { 1, n }),
       direction = state(net, w, "direction", { 1, n }) }
     p.at, p.g = w:reshape(1, n), pair[2]:reshape(1, n)
+    -- s and y are the change since that point, of the parameter and its gradient.
     p.s, p.y = p.at - p.base, p.g - p.slope
     parts[i] = p
   end
@@ -65,6 +68,7 @@ end
 --- The pairs with the new one, where `keep` says that it tells something.
 local function remember(net, parts, keep, history)
   for _, p in ipairs(parts) do
+    -- The oldest row goes, the new one comes last; where the pair says nothing, the rows stay.
     local function pushed(rows, row)
       local new = history > 1
         and net:Concat({ rows:narrow(1, 2, history - 1), row }, 1, { axis = 1 }) or row
@@ -76,15 +80,21 @@ end
 
 --- -H g of each parameter as p.d, and its product with g; c is that of a first step.
 local function direct(net, parts, first_c, history)
+  -- Everything that couples parameters is a matrix of history x history, or a column of it: the
+  -- sums run over all parameters.
   local sy, yy = products(parts, "S_new", "Y_new"), products(parts, "Y_new", "Y_new")
   local sg, yg = products(parts, "S_new", "g"), products(parts, "Y_new", "g")
   local own = sy:diagonal()
   local filled = own:gt(0)
   -- Rows without a pair are zeros: any number does for their diagonal.
   local r = sy:triu() + net:Where { filled, own * 0, own * 0 + 1 }:diag()
+
+  -- c scales the plain gradient; before there is a pair it is that of a first step.
   local newest = own:narrow(1, history, 1)
   local c = net:Where { newest:gt(0), newest / yy:diagonal():narrow(1, history, 1), first_c }
     :reshape {}
+
+  -- u and a by two triangular solves; then each parameter's own direction, of its rows alone.
   local u = r:solve_triangular(sg, { upper = true })
   local a = r:solve_triangular(own:reshape(-1, 1) * u + c * (yy:mat_mul(u) - yg),
     { upper = true, transposed = true })
@@ -98,6 +108,8 @@ end
 --- How far a step that was too long may go: where the parabola has its least, but between a tenth
 -- and a half.
 local function shorter(net, t, f, f0, slope)
+  -- The parabola goes through f0 at 0, with `slope`, and through f at t. Where it has no least, or
+  -- one outside of these bounds, it is a quarter of the way.
   local least = -slope * t * t / ((f - f0 - slope * t) * 2)
   local is_between = least:ge(t * 0.1):logical_and(least:le(t * 0.5)) -- no NaN either
   return net:Where { is_between, least, t * 0.25 }
@@ -114,6 +126,9 @@ return function(settings, net, list, lr, loss)
   if settings.search and not loss then
     fail "optim.LBFGS looks at the loss: opt:apply(net, grads, loss), or search = false"
   end
+
+  -- Blobs of the whole: how many points, how far the last one was, the loss at the last taken
+  -- point, and the slope along the direction.
   local history, w1, dtype = settings.history, list[1][1], list[1][1].dtype
   local parts = parts_of(net, list, history)
   local n, t, f0, slope = state(net, w1, "n", {}), state(net, w1, "t", {}), state(net, w1, "f", {}),
@@ -122,8 +137,11 @@ return function(settings, net, list, lr, loss)
   local is_first = n:eq(0)
   -- What rounding hides is no rise.
   local falls = f:le(f0 + slope * t * 1e-4 + f0:abs() * 1e-6)
+
+  -- Without search every point is taken; n >= 0 is always true, and a blob like the other.
   local taken = settings.search and is_first:logical_or(falls) or is_first:logical_or(n:ge(0))
 
+  -- A pair with s y near 0 would make H no longer positive: it is not remembered.
   local sy, yy = over(parts, function(p) return (p.s * p.y):sum() end),
     over(parts, function(p) return (p.y * p.y):sum() end)
   local tells = taken:logical_and(is_first:logical_not()):logical_and(sy:gt(yy * 1e-10))
@@ -139,6 +157,9 @@ return function(settings, net, list, lr, loss)
   local function choose(on, over_again, back)
     return net:Where { taken, on, net:Where { gives_up, over_again, back } }
   end
+
+  -- Every choice is made by Where, since the net has no branches: both sides are computed, and one
+  -- is kept.
   local t_new = choose(rate, rate, less)
   for _, p in ipairs(parts) do
     local base = net:Where { taken, p.at, p.base }

@@ -124,6 +124,7 @@ schedule("cosine_restarts", {
   { "longer", "integer", 1, min = 1, doc = "how many times as long the next one is" },
   { "least", "number", 0, min = 0, doc = "rate at the end of each" },
   example = "optim.cosine_restarts { 100, longer = 2 }" }, function(o, step, lr)
+    -- Where the step stands in its own round, whose length grows by `longer`.
     local at, length = step - 1, o.steps
     if o.longer == 1 then
       at = at % length
@@ -142,6 +143,7 @@ schedule("one_cycle", {
   { "start", "number", 25, min = 1, doc = "how many times smaller the first rate is" },
   { "final", "number", 1e4, min = 1, doc = "how many times smaller than the first the last is" },
   example = "optim.one_cycle { 1000, rise = 0.2 }" }, function(o, step, lr)
+    -- Up for `rise` of the steps, down for the rest; behind the last one the rate stays.
     local first = lr / o.start
     local top = o.rise * o.steps - 1
     local at = math.min(step, o.steps) - 1
@@ -161,6 +163,8 @@ schedule("cyclic", {
     doc = "what becomes of the height" },
   { "factor", "number", 1, above = 0, doc = "of \"exponential\": what a step multiplies it by" },
   example = "optim.cyclic { 0.1, up = 500, shape = \"triangular2\" }" }, function(o, step, lr)
+    -- The height within a cycle goes from 0 to 1 and back; the shape shrinks it from cycle to
+    -- cycle.
     local at, length = step - 1, o.up + (o.down or o.up)
     local cycle, within = at // length, at % length
     local height = within <= o.up and within / o.up or (length - within) / (length - o.up)
@@ -206,6 +210,7 @@ schedule("sequence", {
     doc = "the last steps of each but the last" },
   example = "optim.sequence { { optim.linear { 100 }, optim.step { 1000 } }, at = { 100 } }",
 }, function(o, step, lr, records)
+    -- The first schedule whose last step is not past; it counts from where the one before ended.
     local before = 0
     for k, f in ipairs(o.schedules) do
       local last = o.at[k]
@@ -256,6 +261,7 @@ schedule("plateau", {
         else
           bad = bad + 1
         end
+        -- While cooling, epochs without progress do not count.
         if cooling > 0 then cooling, bad = cooling - 1, 0 end
         if bad > o.patience then
           rate, bad, cooling = math.max(rate * o.factor, o.least), 0, o.cooldown

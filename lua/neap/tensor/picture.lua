@@ -24,6 +24,8 @@ local function range_of(list)
       end
     end
   end
+
+  -- Nothing finite: any range will do. A constant gets a range of 1, so that nobody divides by 0.
   if low > high then return 0, 1 end
   return low, high > low and high or low + 1
 end
@@ -36,9 +38,12 @@ local function chart(series, low, high, width, rows)
   for r = 1, rows do lines[r] = {} end
   for c = 1, n do
     local sum, count = 0, 0
+    -- The mean of what the column stands for; NaN counts as nothing.
     for i = (c - 1) * #series // n + 1, c * #series // n do
       if series[i] == series[i] then sum, count = sum + series[i], count + 1 end
     end
+
+    -- The height in eighths of a line, 1 at the least, cut into lines from the top.
     local eighths = count > 0
         and math.floor((sum / count - low) / (high - low) * (8 * rows - 1) + 1.5)
       or 0
@@ -104,6 +109,8 @@ end
 --- Pictures side by side: x (n,H,W,c) to one of `columns` a row, with a margin of one pixel.
 local function grid_of(x, columns)
   local n, h, w, c = table.unpack(x.shape)
+
+  -- Pictures lie on black, one pixel apart.
   columns = math.min(columns, n)
   local rows = (n + columns - 1) // columns
   local out = core.zeros { rows * (h + 1) + 1, columns * (w + 1) + 1, c, dtype = "u8" }
@@ -132,6 +139,8 @@ function Tensor.image(x, path, o)
   if n_dim < 2 or n_dim > 4 or x:n_element() == 0 then
     fail(("image expects (H,W), (C,H,W) or (N,C,H,W), got (%s)"):format(table.concat(x.shape, ",")))
   end
+
+  -- As (N,C,H,W), whatever was given.
   local y = x:contiguous()
   if n_dim == 2 then
     y = y:view(1, 1, x:size(1), x:size(2))
@@ -142,10 +151,14 @@ function Tensor.image(x, path, o)
   if channels ~= 1 and channels ~= 3 then
     fail(("image expects 1 or 3 channels, got %d"):format(channels))
   end
+
+  -- Stretched to black and white; a constant picture is black.
   if y.dtype ~= "u8" then
     local s = y:to("f32"):stats()
     y = ((y:to "f32" - s.min) * (255 / math.max(s.max - s.min, 1e-30))):to "u8"
   end
+
+  -- Files have the channels last.
   y = y:permute({ 1, 3, 4, 2 }):contiguous()
   local picture = y:size(1) == 1 and y[1] or grid_of(y, columns or math.ceil(math.sqrt(y:size(1))))
   if channels == 1 then picture = picture:select(3, 1) end
