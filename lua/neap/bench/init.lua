@@ -43,6 +43,8 @@ local function feed_random(ws, input, n_class)
         or neap.randn { dtype = input.dtype, table.unpack(shape) })
     return
   end
+
+  -- Labels in an order that is not that of the classes: 7919 is prime, so that all of them come.
   local t, i = core.zeros { dtype = input.dtype, table.unpack(shape) }, 0
   t:apply_(function()
     i = i + 1
@@ -71,6 +73,8 @@ end
 -- @return setup {ws =, program =, held = method}; to be closed
 function bench.prepare(file, o)
   local net = netfile.build(file, { train = o.train, batch = o.batch })
+
+  -- What is garbage is freed before the count: twice, since finalisers run in the first round.
   collectgarbage()
   collectgarbage()
   local before = core.memory().held
@@ -84,6 +88,8 @@ end
 --- Milliseconds of each step after the warm-up, and the most allocations of one.
 local function time_steps(program, o)
   local times, most = {}, 0
+
+  -- Warmed up: the first steps choose and fill what later ones use.
   program:run(n_warm_up)
   local start = core.clock()
   for i = 1, o.steps do
@@ -91,6 +97,7 @@ local function time_steps(program, o)
     program:run()
     times[i] = (core.clock() - t) * 1e3
     most = math.max(most, core.memory().n_alloc - n_alloc)
+    -- Five steps at the least, then as many as the time allows.
     if i >= math.min(5, o.steps) and core.clock() - start > o.seconds then break end
   end
   return times, most
@@ -164,6 +171,8 @@ local function measure_apart(name, o)
   }
   if not o.train then words[#words + 1] = "--infer" end
   for _, word in ipairs(o.words or {}) do words[#words + 1] = quote(word) end
+
+  -- The other process writes one row as JSON, and says by its exit code how it ended.
   local pipe = assert(io.popen(table.concat(words, " ")))
   local text = pipe:read "a"
   local _, how, code = pipe:close()

@@ -47,6 +47,8 @@ end
 -- stands for all below 1960.5.
 local function is_met(bytes, published, unit)
   if not published then return nil end
+
+  -- The digits behind the point say how exact the published number is.
   local digits = #(tostring(published):match "%.(%d+)" or "")
   return bytes / unit < published + 0.5 * 10 ^ -digits
 end
@@ -160,6 +162,8 @@ local training_published = { ["gradients"] = 5010, ["gradients and activations"]
 local function training_rows(rows)
   local memonger = require "neap.memonger"
   local net = netfile.build(netfile.load "resnet50", { train = true, batch = 32 })
+
+  -- Gradients are shared by name, and the net is then planned by names.
   local none = net:plan { policy = "none", engine = "ref", store = false }
   for _, shared in ipairs { "gradients", "gradients and activations" } do
     local named = memonger.share_grad_blobs(net, { "loss" }, nil, "", {
@@ -270,6 +274,7 @@ end
 -- @param figures Report of memory.run
 -- @return string
 function memory.text(figures)
+  -- All lines are laid out together, so that columns stand below each other under every heading.
   local cells, out, what = {}, {}, nil
   local function add(text_of)
     local row = {}

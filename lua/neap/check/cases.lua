@@ -47,6 +47,7 @@ end
 
 --- {shape, dtype, low, high} of what a case says about one input.
 local function spec_of(arg, given, low, high)
+  -- A list of sizes is the shape alone; a list whose first item is a list has more to say.
   local long = type(given[1]) == "table"
   local dtype = given.dtype or M.has(arg.dtypes, "f32") and "f32" or arg.dtypes[1]
   return { arg = arg, shape = long and given[1] or given, dtype = dtype, eye = given.eye,
@@ -59,6 +60,8 @@ local function parse(record, case, low, high)
   for i, arg in ipairs(record.inputs) do
     local given = case[arg.name]
     names[arg.name] = true
+
+    -- One operand of a variadic input is written like any other; several are a list of those.
     if given and arg.variadic and type(given[1]) == "table" and (type(given[2]) == "table"
         or type(given[1][1]) == "table") then
       for _, one in ipairs(given) do inputs[#inputs + 1] = spec_of(arg, one, low, high) end
@@ -66,6 +69,8 @@ local function parse(record, case, low, high)
       inputs[i] = given and spec_of(arg, given, low, high) or false
     end
   end
+
+  -- Inputs left out at the end are none; one in the middle is an absent operand.
   while #inputs > 0 and not inputs[#inputs] do inputs[#inputs] = nil end
   for key, value in pairs(case) do
     if not names[key] and not is_option[key] then attrs[key] = value end
@@ -94,6 +99,9 @@ function M.long_cases_of(record) return parse_all(record, record.long_cases, 0.1
 --- A case in which every floating input has `dtype`; wide ones have f32 beside halves.
 function M.with_dtype(case, dtype)
   local inputs = {}
+
+  -- An input that is wide is f32 beside halves (sums, statistics); one that does not take the dtype
+  -- keeps its own.
   local wide = (dtype == "bf16" or dtype == "f16") and "f32" or dtype
   for i, spec in ipairs(case.inputs) do
     local own = spec and (spec.arg.wide and wide or dtype)
@@ -106,6 +114,8 @@ end
 --- The same numbers at each call, whatever the dtype.
 function M.values_of(case)
   local feeds = {}
+
+  -- One seed, and all numbers as f64: a cast gives the same numbers in every dtype.
   neap.seed(1234)
   for i, spec in ipairs(case.inputs) do
     if spec then
@@ -169,9 +179,12 @@ function M.net_of(case, role)
     ins[i] = spec and net:declare("in" .. i, #record.enforced > 0 and "state" or role or "input",
       spec.shape, spec.dtype)
   end
+
+  -- An op that writes over its inputs has them as state, under the same names.
   local outs = M.overwritten(record, ins)
   local outputs = { net:op(record.name, ins, outs or case.n_out, case.attrs) }
   local enforced = M.enforced_of(record)
+  -- What is written over an input is no output of the net: it is read from the state.
   local own = {}
   for k, blob in ipairs(outputs) do
     if not ins[enforced[k]] then own[#own + 1] = blob end

@@ -21,6 +21,8 @@ function M.loss_net(case, squared)
     or #record.enforced > 0 then
     return nil
   end
+
+  -- Inputs are parameters, so that gradients by them are taken.
   local net, outputs, ins = net_of(case, "parameter")
   local wrt, loss, feeds = {}, nil, {}
   for i, spec in ipairs(case.inputs) do
@@ -56,6 +58,8 @@ end
 function M.twice_net(case)
   local net, _, once, feeds = M.loss_net(case, true)
   if not net then return nil end
+
+  -- The first gradients, weighed and added up, are a loss again.
   local names, wrt, loss = {}, {}, nil
   for x in pairs(once) do names[#names + 1] = x end
   table.sort(names)
@@ -99,6 +103,8 @@ function M.check(case, engine, make_net)
   local feeds = M.merged(values_of(case), constants)
   local ws <close>, program = run(net, feeds, { engine = engine })
   if engine ~= "ref" and not uses(program, engine) then return end
+
+  -- An op that draws needs a fresh workspace for each value, which draws the same again.
   local function loss_at(name, x)
     if case.record.random then
       local fresh <close> = run(net, M.merged(feeds, { [name] = x }), { engine = engine })
@@ -118,6 +124,8 @@ function M.check(case, engine, make_net)
     })
     analytic[name] = { dot(ws:fetch(grads[name]), direction[name]), ws:fetch(grads[name]) }
   end
+
+  -- A step to either side of each input, which is then put back.
   local scale = math.abs(ws:fetch(loss):item())
   for _, name in ipairs(names) do
     local step = direction[name] * difference_step

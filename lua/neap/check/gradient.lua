@@ -43,6 +43,8 @@ end
 
 --- One row: what the gradient says along a direction, and what differences say.
 local function compare(rows, o, name, gradient, direction, value, at)
+  -- Both sides say how the sum changes along the direction; what is allowed grows with the gradient
+  -- and the value.
   local analytic = gradient and dot(gradient, direction) or 0
   local numeric = (at(o.eps) - at(-o.eps)) / (2 * o.eps)
   local limit = o.tol * math.max(gradient and norm(gradient) or 0, math.abs(value), 1e-3)
@@ -67,6 +69,7 @@ end
 --- f(inputs) as the sum of its floating-point results, each element weighed; and those weights,
 -- drawn once.
 local function weighed(f)
+  -- Weights are drawn at the first call, and are the same in all others: the sum is one function.
   local weights = {}
   return function(...)
     local out, sum = table.pack(f(...)), nil
@@ -85,6 +88,7 @@ local function weighed(f)
 end
 
 local function of_function(f, inputs, o)
+  -- In f64 differences have room: eps 1e-5 leaves ten digits.
   local xs, wrt, rows = {}, {}, {}
   for i, x in ipairs(inputs) do
     xs[i] = is_float(x) and x:to "f64" or x

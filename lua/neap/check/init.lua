@@ -41,6 +41,8 @@ end
 local function run(net, o, memory, poison)
   local feeds = {}
   for k = 1, o.steps do feeds[k] = inputs_of_step(net, k, o.n_class) end
+
+  -- Inputs are made before bytes are counted, so that they are not among them.
   collectgarbage()
   collectgarbage()
   local before = core.memory().held
@@ -60,6 +62,7 @@ local function run(net, o, memory, poison)
     for name, t in pairs(feeds[math.min(k, o.steps)]) do ws:feed(name, t) end
     local allocations = core.memory().n_alloc
     program:run()
+    -- The first step may still make what later ones use.
     if k > 1 then
       out.allocations = math.max(out.allocations, core.memory().n_alloc - allocations)
     end
@@ -144,6 +147,8 @@ function check.plan(what, given)
   local net, n_class = net_of(what, o)
   o.n_class = o.n_class or n_class
   memory.store = false
+
+  -- The unplanned run has bytes of its own for every value; kernels and inputs are the same.
   local plain = run(net, { steps = o.steps, count_steps = 0, n_class = o.n_class, seed = o.seed },
     unplanned(memory), false)
   local planned = run(net, o, memory, o.poison)
@@ -153,6 +158,8 @@ function check.plan(what, given)
     if not same and different == nil then different = name end
     rows[#rows + 1] = { blob = name, same = same }
   end
+
+  -- Other kernels would give other bits: the comparison says which it was.
   local choices = table.concat(plain.kernels, "\n") == table.concat(planned.kernels, "\n")
   local totals = {
     same = different == nil and choices and #rows > 0 and #plain.names == #planned.names,

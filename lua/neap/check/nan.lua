@@ -30,6 +30,8 @@ end
 --- The net with everything that it differentiates written out, run on what `ws` holds.
 -- @return workspace, net
 local function run_again(ws, net, fed)
+  -- Inputs, parameters and state as the workspace has them, or as the step was fed; a scalar that
+  -- nobody holds any more is a rate.
   local shapes, feeds = {}, {}
   for _, row in ipairs(net:_blobs()) do
     local held = fed[row.name] or ws:has(row.name) and value_of(ws, row.name)
@@ -40,6 +42,9 @@ local function run_again(ws, net, fed)
       feeds[row.name] = core.eager("Constant", {}, { shape = row.shape, dtype = row.dtype })
     end
   end
+
+  -- Written out, the backward pass has ops and names of its own; with policy "none" every value is
+  -- there after the run.
   local whole = net:expand { inputs = shapes }
   local own = workspace.new { store = false, seed = 1 }
   own:init(whole)

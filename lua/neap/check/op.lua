@@ -21,6 +21,8 @@ local function check_run(case)
   local ws <close> = cases.run(net, feeds)
   local ins = {}
   for i = 1, #case.inputs do ins[i] = feeds["in" .. i] or false end
+
+  -- An op that draws, or writes over its inputs, gives other bits at once: only types are compared.
   local apart = case.record.random or #case.record.enforced > 0
   local at_once = apart and {}
     or table.pack(op.apply(case.record.name, ins, case.attrs, case.n_out))
@@ -62,6 +64,8 @@ local function checked(name)
       record.control and ", since it works in nets alone" or ""))
   end
   local rows, different = {}, nil
+
+  -- Three looks at each case: its run, its gradient, and the gradient of that.
   for i, case in ipairs(list) do
     local ok, err = pcall(check_run, case)
     local row = { case = i, run = ok and "same" or tostring(err),

@@ -56,6 +56,8 @@ return {
     if args.prompt and not args.tokenizer then
       cli.usage "generate: --prompt needs --tokenizer FOLDER; --tokens goes without"
     end
+
+    -- Weights go into the family's options, memory options into the generator's.
     local tokenizer = args.tokenizer and cli.need(neap.bpe { folder = args.tokenizer })
     local file = netfile.load(args.net, nil, args.weights and { weights = args.weights } or nil)
     if not file.model then cli.usage("generate: " .. args.net .. " is a net, and no model") end

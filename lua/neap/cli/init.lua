@@ -140,6 +140,8 @@ end
 -- @param level integer of the first frame, as debug.traceback takes it
 function cli.short_traceback(message, level)
   local frames = {}
+
+  -- Kept are frames of files that users wrote.
   for line in debug.traceback("", level + 1):gmatch "\n\t([^\n]+)" do
     if not (line:match "^%[C%]"
           or line:match "^neap:"
@@ -186,8 +188,12 @@ local function fail(err, json)
     end
     return err.code
   end
+
+  -- What has been printed comes before the message.
   io.stdout:flush()
   local is_table = type(err) == "table"
+
+  -- What would fit is looked for now, where it is told.
   pcall(require("neap.memory.refusal").say_fits, err)
   local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)"
     or tostring(err)
@@ -244,6 +250,7 @@ function cli.main(args)
   local json = false
   for _, word in ipairs(args) do json = json or word == "--json" end
   local good, result = xpcall(function()
+    -- --help has printed and ended; argparse itself raises nothing but texts.
     ended = nil
     local called, ok, parsed = pcall(argparse_parse, args)
     if ended then return ended end

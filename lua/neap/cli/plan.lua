@@ -7,6 +7,8 @@ local options = require "neap.inner.options"
 -- assumed.
 local function overview(plan, args, memory, assumed)
   local neap = require "neap"
+
+  -- Each line stands where it has something to say.
   local lines = { tostring(plan:forecast()) }
   local ops, peak = plan:ops(), plan.peak_step
   if #ops > 0 then

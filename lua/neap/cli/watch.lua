@@ -55,6 +55,8 @@ end
 local function look(path, id)
   local cli = require "neap.cli"
   local db <close> = cli.need(require("neap").db(path))
+
+  -- Found anew at each look: without a number it may be another run by now.
   local found = cli.need(db:sql(find, { id = id }))[1]
   if found == nil then return nil end
   id = found.run_id

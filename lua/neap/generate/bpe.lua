@@ -72,6 +72,8 @@ end
 local function read_vocabulary(text)
   local ok, number = pcall(require("cjson").decode, text)
   if not ok or type(number) ~= "table" then return nil, "no JSON of { token: number }" end
+
+  -- JSON has no integers: whole numbers are taken as such, and no two tokens have one number.
   local taken = {}
   for token, id in pairs(number) do
     id = math.tointeger(id)
@@ -108,6 +110,8 @@ end
 --- Merges the letters of a word, in place, until no pair of neighbours has a rank.
 local function merge(parts, rank)
   while #parts > 1 do
+    -- The pair of the best rank, wherever it stands; all its places are merged before the next is
+    -- looked for.
     local best, pair
     for i = 1, #parts - 1 do
       local r = rank[parts[i] .. " " .. parts[i + 1]]
@@ -135,6 +139,8 @@ local LONGEST_WORD = 1024
 --- Appends the tokens of a word.
 local function append_word(self, word, out)
   local known = self.known[word]
+
+  -- The letters of the word are its bytes; what they merge to is known from then on.
   if not known then
     local parts = {}
     for i = 1, #word do parts[i] = self.letter[word:byte(i)] end
@@ -200,6 +206,8 @@ end
 -- be read: see the record.
 function bpe.new(given)
   local o = bpe_options:read(given)
+
+  -- Both files before anything is made of them: a failure is of a file.
   local vocabulary, why = text_of(o.vocabulary, o.folder, vocabulary_names, "vocabulary")
   if not vocabulary then return nil, why, "file" end
   local merges

@@ -108,6 +108,9 @@ local function step_net(self, o)
     local position = declare_position(self, net)
     local token = net:declare("@token", "state", { self.batch, 1 }, "i64",
       { op = "Constant", value = 0 }, false)
+
+    -- The order matters: scores are kept before the token is overwritten, and the position goes on
+    -- when all rows have been read.
     local scores = net:op("Copy", { scores_of(self, read(position, token)) }, { "@scores" }, {})
     net:op("Copy", { sample.add(net, scores, o) }, { token.name }, {})
     net:op("Add", { position, net:const(1, "i64") }, { position.name }, {})
@@ -120,6 +123,8 @@ end
 --- Goes where the model is: one that has changed, or has become part of another one, makes all
 -- programs anew. Caches are of the net that wrote them, and so the text so far is given up.
 local function follow_model(self)
+  -- The parent is another one where the model has become a part of another; the version rises with
+  -- every change.
   local home, parent = tree.home(self.model), Module.workspace(self.model)
   local version = rawget(home, "_version")
   if self.parent == parent and self.version == version then return end
@@ -137,6 +142,8 @@ end
 local function program_of(self, kind, make)
   follow_model(self)
   if not self.programs[kind] then
+    -- Parameters are settled first, since the net reads them by their names; then room is made
+    -- among the programs.
     local net = make()
     Module.workspace(self.model)
     self.ws:init(net)
@@ -181,6 +188,7 @@ local function check_tokens(self, who, list, b)
 end
 
 --- A prompt as a list of lists of tokens, one for each text.
+-- A text by the tokenizer, a tensor as nested lists, one prompt for all texts.
 local function tokens_of(self, who, prompt)
   if type(prompt) == "string" then
     if not self.tokenizer then
@@ -205,10 +213,13 @@ end
 --- Reads all but the last token of each list, and lays the last ones where the next step finds
 -- them.
 local function read_lists(self, lists)
+  -- The last token of each text is left to the next step, which gives the scores for what follows
+  -- it.
   local ws, from, longest, last = self.ws, 1, 0, {}
   for b, list in ipairs(lists) do
     longest, last[b] = math.max(longest, #list - 1), { list[#list] }
   end
+  -- Pieces of 64 while there is so much left, then of 8: two programs serve prompts of any length.
   while from <= longest do
     local n = longest - from + 1 >= pieces[1] and pieces[1] or pieces[2]
     local ids, counts = {}, {}
@@ -238,6 +249,8 @@ end
 --- Raises where the first tokens of texts do not give the same scores piece by piece and in one:
 -- a model may mix its rows in a way that reading does not follow, as a recurrent layer does.
 local function check_reading(self, lists)
+  -- The first rows of each text, filled up with tokens that the model has: smaller than one that is
+  -- there.
   local n, head = math.min(pieces[2], self.length), {}
   for b, list in ipairs(lists) do
     head[b] = table.move(list, 1, math.min(#list, n), 1, {})
@@ -250,6 +263,9 @@ local function check_reading(self, lists)
   read_lists(self, head)
   step_program(self, next_options:read { temperature = 0 }):run()
   local scores = self.ws:fetch "@scores"
+
+  -- Sums go in another order piece by piece, so that the scores agree within rounding, never to the
+  -- bit.
   local off, most = (scores - whole):abs():max():item(), whole:abs():max():item()
   -- NaN is unequal to everything: a model that has diverged is none that can't be read
   local narrow = self.memory.dtype and self.memory.dtype ~= "f32"
@@ -310,6 +326,8 @@ local function draw(self, o, who)
     fail(("%s: the text has %d tokens, the generator's length: neap.generator { length = } makes \z
       room for more"):format(who, self.length))
   end
+
+  -- The program of these options; what they say in numbers goes in as inputs, without another net.
   local program = step_program(self, o)
   sample.feed(self.ws, o)
   if self.n_read == self.n_prompt then read_last(program) else program:run() end
@@ -328,6 +346,9 @@ function Generator:generate(given)
   local o = generate_options:read(given)
   local is_text = type(o.prompt) == "string"
   if o.prompt ~= nil then self:read(o.prompt) end
+
+  -- A text that has ended goes on in the net, since all texts are one batch: its tokens are left
+  -- out.
   local lists, ended, n_ended = {}, {}, 0
   for b = 1, self.batch do lists[b] = {} end
   for _ = 1, math.min(o.n, self.length - (self.n_read or 0)) do
@@ -384,11 +405,15 @@ function Generator:choose(texts, tokens)
   texts = one_each(self, "a text", texts, 1, self.batch)
   tokens = one_each(self, "a token", tokens, 0)
   local from, next_tokens, same = {}, {}, true
+
+  -- Texts that stay where they are need no caches moved.
   for b, text in ipairs(texts) do
     from[b], next_tokens[b], same = text - 1, { tokens[b] }, same and text == b
   end
   self.ws:feed("@token", core.tensor(next_tokens, "i64"))
   if same then return self end
+
+  -- Each cache's first dimension is the texts: gathered anew.
   local index = core.tensor(from, "i64")
   for _, name in ipairs(self.caches) do
     self.ws:feed(name, op.apply("Gather", { self.ws:fetch(name), index }, { axis = 1 }))
@@ -429,6 +454,8 @@ function generate.new(given)
   if not length then
     fail "neap.generator: how long a text may be is not known; give length ="
   end
+
+  -- The caches lie in a workspace below the model's, which sees its parameters.
   local parent = Module.workspace(o.model)
   local self = setmetatable({
     model = o.model, length = length, batch = o.batch, tokenizer = o.tokenizer, checks = o.check,

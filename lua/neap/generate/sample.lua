@@ -38,6 +38,8 @@ end
 local function least_of(net, scores, o)
   if not (o.top_k or o.top_p) then return nil end
   local n = scores.shape[2]
+
+  -- TopK gives them in order, the best first; without top_k all of them.
   local best = op.apply("TopK", { scores }, { k = math.min(o.top_k or n, n), axis = 2 }, 2)
   if not o.top_p then return best:narrow(2, best.shape[2], 1) end
   -- Within a part, shares are to each other as they are in all. What stands before a token has less
@@ -57,8 +59,10 @@ end
 -- @return blob (B,1) i64
 function sample.add(net, scores, o)
   if not takes_best(o) then
+    -- Temperature and top_p are inputs, so that other values need no other net.
     scores = scores / net:input("@temperature", { 1 })
     local least = least_of(net, scores, o)
+    -- Gumbel noise is -log(-log u), u uniform.
     local uniform = net:op("Uniform", {}, 1, { shape = scores.shape, low = 0, high = 1 })
     local noisy = scores - (-uniform:log()):log()
     scores = least and kit.where(scores:ge(least), noisy, -math.huge) or noisy

@@ -97,6 +97,8 @@ end
 
 --- The first sentence of a help text, without the calls that begin it.
 local function first_sentence(text)
+  -- The calls that begin a text, "ws:feed(name, x) -> ..", are taken off piece by piece until a
+  -- word is left.
   text = text:gsub("\n", " ")
   repeat
     local before = text
@@ -119,6 +121,7 @@ function classes.text(name, by)
     local said = by(row[2] .. method)
     local short = said and first_sentence(said)
     if short and not short:find "^is not there" then
+      -- Cut at a word's end.
       if #short > 70 then short = short:sub(1, 67):gsub("%s%S*$", "") .. " .." end
       lines[#lines + 1] = ("  %-24s %s"):format(row[2] .. method, short)
     end

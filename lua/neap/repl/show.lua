@@ -44,6 +44,8 @@ local function table_text(t, depth, seen)
   seen[t] = true
   local parts, n = {}, 0
   local length = #t
+
+  -- Positions stand without a name, all else as a constructor would have it.
   for _, key in ipairs(sorted_keys(t)) do
     n = n + 1
     if n <= most_items then
@@ -56,6 +58,8 @@ local function table_text(t, depth, seen)
   if n > most_items then parts[#parts + 1] = (".. %d more"):format(n - most_items) end
   seen[t] = nil
   if n == 0 then return "{}" end
+
+  -- One line where it fits, else one item a line.
   local line = "{ " .. table.concat(parts, ", ") .. " }"
   if #line + 2 * depth <= width and not line:find "\n" then return line end
   local indent = ("  "):rep(depth + 1)

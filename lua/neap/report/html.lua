@@ -23,6 +23,7 @@ local escapes = { ['"'] = '\\"', ["\\"] = "\\\\", ["<"] = "\\u003c", ["&"] = "\\
 
 --- A JSON string that may stand in HTML.
 local function text_of(text)
+  -- Bytes that are no UTF-8 become question marks: JSON has no others.
   if not utf8.len(text) then text = text:gsub("[\128-\255]", "?") end
   text = text:gsub('[%c"\\<&\127]', function(c)
     return escapes[c] or ("\\u%04x"):format(c:byte())
@@ -46,6 +47,8 @@ local function json_of(value)
     end
     return "[" .. table.concat(parts, ",") .. "]"
   end
+
+  -- Names in order, so that the same plan gives the same page.
   local names = {}
   for name in pairs(value) do names[#names + 1] = name end
   table.sort(names)
@@ -77,6 +80,8 @@ local function columns_of(kind, rows, words)
     end
     columns[name] = column
   end
+
+  -- A column of numbers that no row has is left out.
   for _, name in ipairs(numbers_of[kind]) do
     local column, any = { n = #rows }, #rows == 0
     for i, row in ipairs(rows) do
@@ -90,6 +95,8 @@ end
 
 --- What each op reads and writes: numbers of values from 1, as one list, and where each op's begin.
 local function operands_of(side)
+  -- As one list with the beginning of each op's part: two arrays of numbers are smaller than a list
+  -- of lists.
   local at, list, by_step = { n = #side.ops + 1 }, { n = 0 }, {}
   for _, read in ipairs(side.reads or {}) do
     by_step[read.step] = by_step[read.step] or {}

@@ -96,6 +96,8 @@ local function cut(text, most)
   if most < 2 then return ("…"):rep(most) end
   local chars = {}
   for _, c in utf8.codes(text, true) do chars[#chars + 1] = utf8.char(c) end
+
+  -- Characters from both ends in turn, until the room is used up; the ellipsis has one column.
   local head, tail, used = {}, {}, 1
   local i, j = 1, #chars
   while i <= j do
@@ -151,6 +153,8 @@ end
 local function fit(widths, numeric, room)
   local wide, total = table.move(widths, 1, #widths, 1, {}), 2 * (#widths - 1)
   for _, w in ipairs(widths) do total = total + w end
+
+  -- One column at a time from the widest of texts: numbers are never cut.
   while total > room do
     local widest
     for i, w in ipairs(widths) do
@@ -168,6 +172,7 @@ end
 --- Splits columns into blocks that fit, each led by the first column, so that a line of a later
 -- block can be told.
 local function blocks_of(widths, room)
+  -- A block has the first column and as many more as fit, but at least one.
   local blocks, used = { { 1 } }, widths[1]
   for k = 2, #widths do
     local block = blocks[#blocks]
@@ -186,6 +191,7 @@ end
 -- number.
 local function lay_out(self)
   local cells, widths, numeric = { [0] = {} }, {}, {}
+  -- Line 0 is the header.
   for k, name in ipairs(self._columns) do
     cells[0][k] = clean(name)
     widths[k], numeric[k] = width(cells[0][k]), #self > 0
@@ -233,6 +239,7 @@ end
 
 --- The text of a report for lines of `room` columns (math.huge: nothing is cut).
 function report.text(self, room)
+  -- A text stands for everything behind the title.
   local parts = {}
   if self._title then parts[#parts + 1] = self._title end
   if self._text then

@@ -17,6 +17,9 @@ local trace = {}
 -- run, thread}; those of runs that are in the rings of all ops.
 local function calls_of(run)
   local ops, calls, least = run.plan:_ops(), {}, 0
+
+  -- A ring holds the last calls of one op. A run counts only if the rings of all ops still have it:
+  -- `least` is the oldest run of the ring that forgot most.
   for s, t in ipairs(run.times) do
     local oldest = math.maxinteger
     for k, ns in ipairs(t.recent_ns or {}) do
@@ -54,6 +57,9 @@ local function threads_of(calls)
       thread = { number = call.thread, open = {}, intervals = {} }
       by[call.thread], list[#list + 1] = thread, thread
     end
+
+    -- Down the path: as long as names are those that are open, the intervals go on; from the first
+    -- new one on, all below are new. An op is new each time.
     local is_new = false
     for depth, name in ipairs(path_of(call)) do
       local above = thread.open[depth]
@@ -101,6 +107,8 @@ function formats.perfetto(run, calls)
           micros(i.to - i.from), args)
     end
   end
+
+  -- The counter goes to 0 behind the last call, as the arena is free then.
   local last = 0
   for _, call in ipairs(calls) do
     last = math.max(last, call.at + call.ns)
@@ -128,6 +136,7 @@ function formats.speedscope(run, calls)
   end
   for _, thread in ipairs(threads_of(calls)) do
     local events, open, last = {}, {}, 0
+    -- Events of a thread close in the reverse order of their opening.
     local function close(depth)
       for d = #open, depth, -1 do
         events[#events + 1] = ('{"type":"C","frame":%d,"at":%d}'):format(frame(open[d]), open[d].to)
@@ -183,6 +192,8 @@ end
 -- as its first step of the last run begins, and freed as its last one ends.
 function formats.memory_viz(run, calls)
   local address, base = run.plan.arena_bytes, 1 << 32
+
+  -- The last run alone: when each step began and ended.
   local begins, ends, last_run, clock = {}, {}, 0, 0
   for _, call in ipairs(calls) do last_run = math.max(last_run, call.run) end
   for _, call in ipairs(calls) do
@@ -192,6 +203,8 @@ function formats.memory_viz(run, calls)
       clock = math.max(clock, ends[call.step])
     end
   end
+
+  -- A storage lives from its first value's first step to the last one's last.
   local storages, list = {}, {}
   for _, v in ipairs(run.plan:_values()) do
     if v.region == "arena" and v.bytes > 0 and v.first_step > 0 then
@@ -217,6 +230,8 @@ function formats.memory_viz(run, calls)
     if a.key ~= b.key then return a.key < b.key end
     return a.storage.offset < b.storage.offset
   end)
+
+  -- Times never go back: an event of a step that was not measured takes that before it.
   local rows, at = { { action = "segment_alloc", addr = base, size = address, stream = 0,
     time_us = 0, frames = {} } }, 0
   for i, e in ipairs(events) do

@@ -28,6 +28,7 @@ end
 -- @param o table { n_in, n_out, expanded =, kernel = 3, stride = 1, act = class, eps =,
 --   squeeze = { channels, activation, gate } of nn.SqueezeExcite, none by default }
 -- @return module
+-- Up to `expanded` channels unless there are as many already; depthwise; down again.
 function parts.inverted(o)
   local layers, n = {}, o.expanded
   if n ~= o[1] then parts.add(layers, parts.conv { o[1], n, eps = o.eps, act = o.act }) end
@@ -39,6 +40,8 @@ function parts.inverted(o)
     parts.add(layers, nn.SqueezeExcite { n, squeezed, activation = activation, gate = gate })
   end
   parts.add(layers, parts.conv { n, o[2], eps = o.eps })
+
+  -- The sum only where shapes stay.
   return o.stride ~= 2 and o[1] == o[2] and nn.Residual(layers) or nn.Sequential(layers)
 end
 

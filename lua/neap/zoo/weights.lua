@@ -55,11 +55,13 @@ local function sizes_text(shape)
 end
 
 --- One tensor of ours, of a shape, from theirs; dimensions of 1 may stand elsewhere there.
+-- A Linear's weight lies transposed in libraries that multiply from the left.
 local function joined(list, transpose, shape)
   for i, t in ipairs(list) do
     list[i] = transpose and #t.shape == 2 and t:transpose(1, 2):contiguous() or t
   end
   local t = #list == 1 and list[1] or op.apply("Concat", list, { axis = 1 })
+  -- Sizes that agree but for dimensions of 1 are the same numbers in the same order.
   if sizes_text(t.shape) ~= sizes_text(shape) then return t end
   return t:reshape(table.unpack(shape))
 end
@@ -96,6 +98,9 @@ end
 local function translated(who, state, tensors, rules)
   local by_name, used, out = renamed(rules, tensors), {}, {}
   local missing, wrong = {}, {}
+
+  -- By our names in order, so that complaints have one; each asks for one tensor of theirs, or
+  -- several.
   for _, name in ipairs(options.keys(state)) do
     local names, transpose = theirs_of(rules, name)
     if not names then error(("no rule of weights is for %s"):format(name)) end
@@ -114,6 +119,8 @@ local function translated(who, state, tensors, rules)
       out[name] = t
     end
   end
+
+  -- What is missing explains the rest better than what is left over.
   local odd = left_over(rules, by_name, used)
   local complaint = #missing > 0 and "has no " .. some(missing)
     or #wrong > 0 and "does not fit: " .. some(wrong)
