@@ -35,6 +35,7 @@ static void NAME(add_mask)(const neap_attention *a, int64_t batch, int64_t head,
 /* Whether all `n` numbers are finite: the sum of 0 times each is 0 then, else NaN. */
 NEAP_MULTIVERSION static bool NAME(all_finite)(const REAL *x, int64_t n) {
   REAL sum = 0;
+  /* The sum has no branch, so that it takes as many lanes as the machine has. */
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; j++) sum += 0 * x[j];
   return sum == 0;
@@ -104,18 +105,24 @@ static void NAME(add_values)(const neap_attention *a, int64_t n, int64_t m, cons
  * row of a tile's values (E). */
 static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t head, int64_t query,
                                 int64_t n, REAL *scratch) {
+  /* Several heads of queries may read one head of keys. The tiles end at `end`, the first key that
+   * the last query of the block does not see. */
   int64_t key_head = head / (a->n_head / a->n_key_head),
           place = query + (a->first == NULL ? 0 : a->first[batch]),
           end = a->causal ? NEAP_MAX(0, NEAP_MIN(a->n_key, place + n)) : a->n_key;
   REAL *score = scratch, *most = scratch + QUERIES * KEYS, *sum = most + QUERIES;
   const REAL *q = NAME(at)(&a->q, batch, head, query);
   REAL *y = NAME(at)(&a->y, batch, head, query);
+
+  /* Where no key is seen at all there is no tile, and nobody else writes y. */
   for (int64_t i = 0; i < n; i++) {
     most[i] = (REAL)-INFINITY, sum[i] = 0;
     if (end == 0) memset(y + i * a->y.row, 0, (size_t)a->value_depth * sizeof *y);
   }
+
   /* Tile after tile along the keys; causal queries end where the last of them ends. */
   for (int64_t key = 0; key < end; key += KEYS) {
+    /* Scores of all queries against these keys, and in their place exp(score - maximum so far). */
     int64_t m = NEAP_MIN(end - key, KEYS);
     NAME(scores)(a, n, m, q, NAME(at)(&a->k, batch, key_head, key), score);
     for (int64_t i = 0; i < n; i++) {
@@ -131,8 +138,12 @@ static void NAME(forward_block)(const neap_attention *a, int64_t batch, int64_t 
     else
       NAME(add_values)(a, n, m, score, v, y, sum + QUERIES);
   }
+
+  /* What the backward needs of the softmax is one number a row: exp(score - lse) is the
+   * probability. */
   REAL *lse =
     a->lse == NULL ? NULL : (REAL *)a->lse + (batch * a->n_head + head) * a->n_query + query;
+
   /* The sums divide at last, once a row. One that has seen no key stays zero; NaN is handed on. */
   for (int64_t i = 0; i < n; i++) {
     if (sum[i] > 0 || sum[i] != sum[i]) ROW_SCALE(y + i * a->y.row, 1 / sum[i], a->value_depth);
@@ -147,6 +158,7 @@ static void NAME(back_row)(REAL *p, REAL *dp, int64_t seen, int64_t n, REAL lse,
   /* A query that saw no key has no probabilities. */
   if (lse == (REAL)-INFINITY) seen = 0;
   ROW_EXP(p, 1, lse, p, seen);
+  /* The derivative of a softmax: dp against its mean under p, which is delta. */
   for (int64_t j = 0; j < seen; j++) dp[j] = p[j] * (dp[j] - delta);
   for (int64_t j = seen; j < n; j++) p[j] = dp[j] = 0;
 }
@@ -155,6 +167,7 @@ static void NAME(back_row)(REAL *p, REAL *dp, int64_t seen, int64_t n, REAL lse,
  * scratch: p, dp (n,KEYS). */
 static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t head,
                                  int64_t query, int64_t n, REAL *scratch) {
+  /* Training has whole sequences: query i stands at key i, and `first` is not read. */
   int64_t key_head = head / (a->n_head / a->n_key_head),
           end = a->causal ? NEAP_MIN(a->n_key, query + n) : a->n_key;
   int64_t row = (batch * a->n_head + head) * a->n_query + query;
@@ -162,13 +175,17 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
   const REAL *q = NAME(at)(&a->q, batch, head, query), *y = NAME(at)(&a->y, batch, head, query),
              *dy = NAME(at)(&a->dy, batch, head, query);
   REAL *dq = NAME(at)(&a->dq, batch, head, query);
+
   for (int64_t i = 0; i < n; i++) {
     /* sum of p dp over all keys is y dy: known before any tile (FlashAttention). */
     delta[i] = ROW_DOT(y + i * a->y.row, dy + i * a->dy.row, a->value_depth);
     if (end == 0) memset(dq + i * a->dq.row, 0, (size_t)a->depth * sizeof *dq);
+    /* No tile visits the keys past `end`: their dmask is 0. */
     if (a->dmask != NULL)
       memset((REAL *)a->dmask + (row + i) * a->n_key, 0, (size_t)a->n_key * sizeof *dq);
   }
+
+  /* The same tiles as in the forward, each of them visited once. */
   for (int64_t key = 0; key < end; key += KEYS) {
     int64_t m = NEAP_MIN(end - key, KEYS);
     const REAL *k = NAME(at)(&a->k, batch, key_head, key),
@@ -181,6 +198,7 @@ static void NAME(backward_block)(const neap_attention *a, int64_t batch, int64_t
       NAME(add_mask)(a, batch, head, query + i, key, p + i * KEYS, seen);
       NAME(back_row)
       (p + i * KEYS, dp + i * KEYS, seen, m, ((const REAL *)a->lse)[row + i], delta[i]);
+      /* The mask is added to the scores after they are scaled: its gradient is ds as it is. */
       if (a->dmask != NULL)
         memcpy((REAL *)a->dmask + (row + i) * a->n_key + key, dp + i * KEYS,
                (size_t)m * sizeof *dp);
@@ -203,6 +221,7 @@ static void NAME(naive_scores)(const neap_attention *a, int64_t batch, int64_t h
   int64_t key_head = head / (a->n_head / a->n_key_head),
           place = query + (a->first == NULL ? 0 : a->first[batch]);
   const REAL *q = NAME(at)(&a->q, batch, head, query);
+  /* Causality before the mask, which may take away more keys, but give none back. */
   for (int64_t j = 0; j < a->n_key; j++) {
     const REAL *k = NAME(at)(&a->k, batch, key_head, j);
     score[j] = a->causal && j > place ? (REAL)-INFINITY : NAME(score_of)(a, q, k);
@@ -221,6 +240,8 @@ static void NAME(naive_forward_block)(const neap_attention *a, int64_t batch, in
       most = score[j] != score[j] || (double)score[j] > most ? (double)score[j] : most;
     for (int64_t j = 0; j < a->n_key; j++)
       sum += most == -INFINITY ? 0 : exp((double)score[j] - most);
+    /* Each y[e] is summed over all keys at once, in double and rounded once; what exp costs again,
+     * the oracle may take. */
     REAL *y = NAME(at)(&a->y, batch, head, i);
     for (int64_t e = 0; e < a->value_depth; e++) {
       double total = 0;
@@ -247,6 +268,8 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
   double *dk = scratch, *dv = dk + n_dk, *dq = dv + n_dv;
   REAL *p = (REAL *)(void *)(dq + a->depth), *dp = p + a->n_key;
   memset(scratch, 0, (size_t)(n_dk + n_dv) * sizeof(double));
+
+  /* t: the queries of all heads that read this one, head after head. */
   for (int64_t t = 0; t < group * a->n_query; t++) {
     int64_t head = key_head * group + t / a->n_query, i = t % a->n_query,
             row = (batch * a->n_head + head) * a->n_query + i;
@@ -262,6 +285,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
       dp[j] = (REAL)dot;
       delta += (double)p[j] * dot;
     }
+
     /* Each key's share of dq, and this query's share of every dk and dv. */
     for (int64_t d = 0; d < a->depth; d++) dq[d] = 0;
     for (int64_t j = 0; j < a->n_key; j++) {
@@ -276,6 +300,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
     REAL *out = NAME(at)(&a->dq, batch, head, i);
     for (int64_t d = 0; d < a->depth; d++) out[d] = (REAL)dq[d];
   }
+
   /* Rounded once, when all queries have been added. */
   for (int64_t j = 0; j < a->n_key; j++) {
     REAL *dk_out = NAME(at)(&a->dk, batch, key_head, j),
@@ -289,6 +314,7 @@ static void NAME(naive_backward)(const neap_attention *a, int64_t batch, int64_t
 
 /* Forward task: one block of queries of one head. */
 static void NAME(forward_task)(const neap_attention *a, int64_t task, void *scratch) {
+  /* Tasks go through the blocks of a head first, so that neighbours read the same keys. */
   int64_t n_block = (a->n_query + QUERIES - 1) / QUERIES, query = task % n_block * QUERIES,
           head = task / n_block;
   int64_t n = NEAP_MIN(a->n_query - query, QUERIES);

@@ -197,6 +197,8 @@ static job forward_job(const forward *f, int64_t i) {
   const neap_operand *b = given(call, B);
   int64_t first, n_state = state_elems(&f->s);
   chunk_of(f, i, &first);
+  /* The state moves from h_before to h. By a library both are the output: h r^T is made before any
+   * cell writes. By panels they differ, as other shares may still read the old state. */
   job k = {.s = &f->s,
            .c = call->out[C].data,
            .h = h_at(f, i + 1),
@@ -205,6 +207,7 @@ static job forward_job(const forward *f, int64_t i) {
   k.t = f->s.reverse ? f->s.n_step - 1 - i : i;
   k.gates = gates_at(f, first, k.t);
   k.y = offset(&f->s, call->out[Y].data, k.t * n_state);
+  /* Without a backward nobody keeps the cells: the copy goes over c itself. */
   k.cell = f->keeps ? offset(&f->s, call->out[CELLS].data, k.t * n_state) : k.c;
   if (!f->panels) k.product = call->scratch;
   return k;
@@ -320,6 +323,7 @@ static void run_by_panels(forward *f) {
 
   /* Each step reads the whole state that the step before has left, so all threads meet there. */
   share all = {.f = f, .n_seq = s->n_seq};
+  /* A panel is NEAP_PANEL units of each of the four gates: so many multiply-adds a step. */
   int64_t grain = LEAST / NEAP_MAX(4 * NEAP_PANEL * s->n_unit * s->n_seq, 1) + 1;
   for (all.i = 0; all.i < s->n_step; all.i++)
     neap_parallel_for(s->n_unit / NEAP_PANEL, grain, n_thread, run_panels, &all);
@@ -357,6 +361,8 @@ static job backward_job(const backward *b, int64_t i) {
   const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
   const char *cells = call->in[G_CELLS].data;
   int64_t n_state = state_elems(&b->s), before = b->s.reverse ? b->s.n_step - i : i - 1;
+  /* The gradients of the state are the outputs themselves, which go from step to step; an absent dy
+   * is read from scratch, which holds zeros. */
   job k = {
     .s = &b->s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
   k.t = b->s.reverse ? b->s.n_step - 1 - i : i;
@@ -453,6 +459,8 @@ static void run_grad_weight(const neap_call *call) {
             s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
             s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data,
             call->n_thread);
+  /* The first step, whose state before is h0: rows of dgates are gathered, since in reverse each
+   * sequence begins at its own length. */
   if (h0 == NULL || s.n_step == 0) return;
   first_rows(&s, dgates, call->scratch);
   neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, s.n_seq, call->scratch, h0->data, true,

@@ -18,6 +18,7 @@ NEAP_MULTIVERSION static void OF(add_gates)(const int64_t *gate, const T *from, 
 NEAP_MULTIVERSION static void OF(forward_row)(const int64_t *gate, T *a, T *c, T *h, T *y, T *cell,
                                               int64_t n) {
   T *ai = a + gate[0], *af = a + gate[1], *ag = a + gate[2], *ao = a + gate[3];
+  /* One pass per unit from sums to h: four gates, the cell and the output stay in registers. */
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
     T i = neap_sigmoid(ai[j]), f = neap_sigmoid(af[j]), g = neap_tanh(ag[j]),
