@@ -76,6 +76,7 @@ static void multiply_cut(void *context, int64_t begin, int64_t end) {
 
 static void multiply_blas(cut_product *p, int n_thread) {
   enum { LEAST = 1 << 20 }; /* multiply-adds that are worth a thread */
+  /* A thread with fewer multiply-adds than LEAST takes longer to wake than to work. */
   p->by_rows = p->m > p->n;
   int64_t n_unit = (NEAP_MAX(p->m, p->n) + CUT - 1) / CUT,
           grain = LEAST / NEAP_MAX(CUT * NEAP_MIN(p->m, p->n) * p->k, 1) + 1;
@@ -173,6 +174,7 @@ void neap_gemm(neap_dtype dtype, neap_engine engine, bool ta, bool tb, int64_t m
    * layer: (N,K). */
   int64_t lda = NEAP_MAX(ta ? m : k, 1), ldb = NEAP_MAX(tb ? k : n, 1);
   if (engine == NEAP_ENGINE_REF || k == 0) { /* libraries do not promise to clear C when k is 0 */
+
     naive_product p = {ta, tb, add, m, n, k, a, b, c};
     neap_parallel_for(m, 1, n_thread, dtype == NEAP_DTYPE_F64 ? naive_f64 : naive_f32, &p);
   } else if (dtype == NEAP_DTYPE_F64) {

@@ -56,6 +56,8 @@ static inline __attribute__((always_inline)) void tile(const float *w, const flo
     LOAD(v, w2 + j), a2 += v * a, b2 += v * b;
     LOAD(v, w3 + j), a3 += v * a, b3 += v * b;
   }
+
+  /* Each vector of sums becomes one number; the order of its lanes is fixed (sum_of). */
   out[0][0] = sum_of(&a0), out[1][0] = sum_of(&a1), out[2][0] = sum_of(&a2),
   out[3][0] = sum_of(&a3);
   out[0][1] = sum_of(&b0), out[1][1] = sum_of(&b1), out[2][1] = sum_of(&b2),
@@ -89,6 +91,7 @@ static NEAP_MULTIVERSION void multiply_step(const few_rows *p, int64_t begin, in
           tile(w + r * p->k, x0, x1, 0, k, one);
           memcpy(out[r], one[0], sizeof out[r]);
         }
+
       for (int64_t r = 0; r < n; r++) {
         /* A first step sets what the next ones add to. */
         float *y0 = p->y + i * p->n + j + r, *y1 = p->y + second * p->n + j + r;

@@ -37,10 +37,14 @@ static void sort_by_target(neap_move *m) {
  * copy. */
 static neap_move simplify(const neap_move *move) {
   neap_move kept = {0}, out = {0};
+  /* A dimension of one element has no steps. */
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] != 1)
       neap_move_add(&kept, move->dim[i], move->in_stride[i], move->out_stride[i]);
   sort_by_target(&kept);
+
+  /* From the outermost inward: a dimension goes on where the one before it ends, or begins a new
+   * one. */
   for (int i = 0; i < kept.n_dim; i++) {
     int last = out.n_dim - 1;
     if (last >= 0 && out.in_stride[last] == kept.in_stride[i] * kept.dim[i] &&
@@ -52,12 +56,13 @@ static neap_move simplify(const neap_move *move) {
       neap_move_add(&out, kept.dim[i], kept.in_stride[i], kept.out_stride[i]);
     }
   }
+  /* A single element, or what a box without dimensions stands for. */
   if (out.n_dim == 0) neap_move_add(&out, 1, 1, 1);
   return out;
 }
 
-/* Elements that go in twos, fours or eights become one of that width: of the pairs of a bf16 layout,
- * say. Returns the bytes of an element then. */
+/* Elements that go in twos, fours or eights become one of that width: the pairs of a layout of bf16,
+ * for instance. Returns the bytes of an element then. */
 static size_t widen_items(neap_move *m, size_t item_bytes) {
   int last = m->n_dim - 1;
   int64_t n = m->dim[last];
@@ -67,6 +72,8 @@ static size_t widen_items(neap_move *m, size_t item_bytes) {
   /* All else must step by whole ones. */
   for (int d = 0; d < last; d++)
     if (m->in_stride[d] % n != 0 || m->out_stride[d] % n != 0) return item_bytes;
+
+  /* The last dimension goes, and the strides of the others are counted in the wider elements. */
   m->n_dim--;
   for (int d = 0; d < last; d++) m->in_stride[d] /= n, m->out_stride[d] /= n;
   return (size_t)n * item_bytes;
@@ -184,12 +191,14 @@ static void walk_items(void *context, int64_t begin, int64_t end) {
   const neap_move *m = &w->outer;
   int64_t index[NEAP_MOVE_MAX_DIM], rest = begin / w->n_strip, strip = begin % w->n_strip, from = 0,
                                     to = 0;
+
   for (int d = m->n_dim - 1; d >= 0; d--) {
     index[d] = rest % m->dim[d];
     rest /= m->dim[d];
     from += index[d] * m->in_stride[d];
     to += index[d] * m->out_stride[d];
   }
+
   for (int64_t i = begin; i < end; i++) {
     const char *in = w->in + from * (int64_t)w->item_bytes;
     char *out = w->out + to * (int64_t)w->item_bytes;
@@ -276,16 +285,23 @@ static void take_inner(walk *w) {
   enum { SHORT = 16 };
   neap_move *m = &w->outer;
   int last = m->n_dim - 1, dense = dense_in_source(m);
+
+  /* The last dimension is the innermost loop in any case. */
   w->inner = (inner){.n = m->dim[last],
                      .in_stride = m->in_stride[last],
                      .out_stride = m->out_stride[last],
                      .n_row = 1};
+  /* Transposed: the dimension that is dense in the source is the other side of the tiles, and is
+   * walked in strips. */
   if (dense >= 0) {
     w->transpose = true;
     w->inner.rows = m->dim[dense];
     w->inner.row_out_stride = m->out_stride[dense];
     w->n_strip = (m->dim[dense] + TILE - 1) / TILE;
   }
+
+  /* What the innermost loops do is no longer walked. `dense` lies before `last`, so its number
+   * stays. */
   remove_dim(m, last);
   if (dense >= 0) {
     remove_dim(m, dense);
@@ -299,13 +315,17 @@ static void take_inner(walk *w) {
 
 void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, void *out,
                    int n_thread) {
+  /* An empty box: nothing to do, and the steps below divide by its dimensions. */
   for (int i = 0; i < move->n_dim; i++)
     if (move->dim[i] == 0) return;
   walk w = {.outer = simplify(move), .n_strip = 1, .in = in, .out = out};
   if (NEAP_DEBUG) check_box(&w.outer, item_bytes, in, out);
+
+  /* Wider elements first, since that may leave one dense run; then pieces of it, then the loops. */
   w.item_bytes = widen_items(&w.outer, item_bytes);
   split_run(&w.outer);
   take_inner(&w);
+
   /* The grain in items: a thread should move about NEAP_GRAIN elements at least. */
   int64_t n = w.n_strip, item_elems = w.inner.n * w.inner.n_row;
   if (w.transpose) item_elems *= NEAP_MIN(w.inner.rows, TILE);

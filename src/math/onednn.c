@@ -1,5 +1,6 @@
-/* onednn.c: the oneDNN engine: asks for layouts and bytes, makes kernels, runs them. With its two
- * neighbours (layouts in onednn_md.c, problems in onednn_desc.c) the only code that includes
+/* onednn.c: the oneDNN engine: asks for layouts and bytes, makes kernels, runs them. Its
+ * neighbours: layouts in onednn_md.c, problems in onednn_desc.c, threads in onednn_threads.c, and
+ * what differs between the library's versions in onednn_v2.c and onednn_v3.c. Nobody else includes
  * dnnl.h.
  *
  * A kernel is a primitive and one memory object per argument, made once; a run only sets their
@@ -65,10 +66,12 @@ static double work_of(const neap_onednn_case *c) {
   bool by_weight = c->kind == NEAP_ONEDNN_CONV_GRAD_WEIGHT || c->kind == NEAP_ONEDNN_FC_GRAD_WEIGHT;
   if (!is_product(c->kind)) return most;
   const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape;
+
   const neap_shape *y = c->kind == NEAP_ONEDNN_CONV || c->kind == NEAP_ONEDNN_FC ? &c->out[0].shape
                         : by_weight                                              ? &c->in[1].shape
                                                                                  : &c->in[0].shape;
   for (int d = 1; d < w->n_dim; d++) n *= (double)w->dim[d];
+  /* Multiply-adds: each element of y is a sum of n products. */
   return n * (double)neap_shape_elems(y);
 }
 

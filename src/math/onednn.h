@@ -1,5 +1,5 @@
-/* math/onednn.h: kernels of oneDNN 2.6 for the ops that have one. Of elementwise ops Relu and AddN
- * have, for comparison and for who forces the engine: they are bound by memory, and our vector
+/* math/onednn.h: kernels of oneDNN (2 or 3) for the ops that have one. Of elementwise ops Relu and
+ * AddN have, for comparison and for who forces the engine: they are bound by memory, and our vector
  * loops, which take any layout too, are as fast.
  *
  * A case is one problem as plain data: operands in the order of the op's record, geometry, flags.
@@ -21,11 +21,11 @@
 #include "math/engine.h"
 
 /* Operands, inputs -> outputs; those in brackets may be absent (dtype NONE, or beyond n_in, n_out).
- * f32. */
+ * Of one float type, but for what `quantised` says. */
 typedef enum neap_onednn_kind {
   NEAP_ONEDNN_CONV,             /* x, w [b] -> y */
   NEAP_ONEDNN_CONV_GRAD_INPUT,  /* dy, w -> dx */
-  NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw [db] */
+  NEAP_ONEDNN_CONV_GRAD_WEIGHT, /* x, dy -> dw */
   NEAP_ONEDNN_POOL,             /* x -> y [stash] */
   NEAP_ONEDNN_POOL_GRAD,        /* dy [stash] -> dx */
   /* x, gamma, beta [mean, var] -> y [mean, var, stash]; statistics in when global_stats, else
@@ -35,7 +35,7 @@ typedef enum neap_onednn_kind {
   /* x (M,K), w (N,K) [b] -> y (M,N); x and y may have more dimensions */
   NEAP_ONEDNN_FC,
   NEAP_ONEDNN_FC_GRAD_INPUT,  /* dy, w -> dx */
-  NEAP_ONEDNN_FC_GRAD_WEIGHT, /* x, dy -> dw [db] */
+  NEAP_ONEDNN_FC_GRAD_WEIGHT, /* x, dy -> dw */
   NEAP_ONEDNN_RELU,           /* x -> y, all of one layout; keeps NaN; y may be x */
   NEAP_ONEDNN_RELU_GRAD,      /* y, dy -> dx, all of one layout; dx may be dy */
   NEAP_ONEDNN_ADD             /* two or more of one type and layout -> y; y may be any of them */

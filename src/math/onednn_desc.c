@@ -128,6 +128,7 @@ static bool append_channels(maker *m, dnnl_post_ops_t chain, dnnl_alg_kind_t alg
   const neap_type *type = &m->c->in[position];
   static const neap_layout plain = {.kind = NEAP_LAYOUT_PLAIN};
   neap_type seen = {type->dtype, {.n_dim = m->c->kind == NEAP_ONEDNN_FC ? 2 : 2 + m->c->n_space}};
+  /* oneDNN broadcasts along the dimensions of 1. */
   for (int d = 0; d < seen.shape.n_dim; d++) seen.shape.dim[d] = 1;
   seen.shape.dim[1] = neap_shape_elems(&type->shape);
   if (!onednn_md(&seen, &plain, 1, &m->in[position])) return false;
@@ -310,6 +311,7 @@ static bool product_forward(maker *m) {
   onednn_md_in b =
     by_matmul ? matrix(m, false, 2, DNNL_ARG_BIAS, w->dim[0]) : any_in(m, 2, DNNL_ARG_BIAS);
   onednn_md_in y = matrix(m, true, 0, DNNL_ARG_DST, w->dim[0]);
+  /* What follows the product comes last, since it lists arguments of its own. */
   dnnl_primitive_attr_t own;
   bool good = product_attr(m, &own) && !m->failed;
   if (by_matmul)
@@ -337,6 +339,7 @@ static bool product_grad_input(maker *m) {
 static bool product_grad_weight(maker *m) {
   const neap_shape *dw = &m->c->out[0].shape;
   if (onednn_is_matmul(m->c)) {
+    /* matmul knows no gradients: dw (N,K) is the product of dy turned (N,M) and x (M,K). */
     onednn_md_in x = matrix(m, false, 0, DNNL_ARG_WEIGHTS, dw->dim[1]),
                  dy = turned(m, false, 1, DNNL_ARG_SRC, dw->dim[0]),
                  weight = matrix(m, true, 0, DNNL_ARG_DST, dw->dim[1]);

@@ -40,6 +40,9 @@ static int block_dim(const onednn_form *form, int d, bool grouped) {
 static bool set_blocks(const neap_layout *layout, bool grouped, onednn_form *form) {
   int64_t block[DNNL_MAX_NDIMS];
   for (int d = 0; d < form->n_dim; d++) block[d] = 1;
+
+  /* The inner blocks, from the slowest. Two of them may split one dimension (16 as 4 and 4,
+   * say). */
   form->n_inner = layout->n_inner;
   for (int i = 0; i < layout->n_inner; i++) {
     int d = block_dim(form, layout->inner_dim[i], grouped);
@@ -47,10 +50,13 @@ static bool set_blocks(const neap_layout *layout, bool grouped, onednn_form *for
     form->inner_block[i] = layout->inner_block[i];
     block[d] *= layout->inner_block[i];
   }
+
   for (int d = 0; d < form->n_dim; d++)
     form->padded[d] = (form->dim[d] + block[d] - 1) / block[d] * block[d];
   /* Groups and their channels are one dimension of ours: no padding between groups. */
   if (grouped && form->dim[1] > 1 && form->padded[1] != form->dim[1]) return false;
+
+  /* One step of the fastest outer dimension passes over a whole inner block. */
   int64_t stride = 1;
   for (int i = 0; i < layout->n_inner; i++) stride *= layout->inner_block[i];
   /* From the fastest dimension out. Of our dimension 0 under groups first the channels within a
@@ -158,6 +164,7 @@ bool onednn_layout(const onednn_form *form, const neap_type *type, int64_t group
     layout->inner_dim[i] = (uint8_t)to_ours(form->inner_dim[i], grouped);
     layout->inner_block[i] = (uint8_t)form->inner_block[i];
   }
+
   int n = sorted_order(form, grouped, layout->order);
   for (int k = 0; k < n; k++) identity = identity && layout->order[k] == k;
   /* Plain has one spelling only, so that equal layouts compare equal: no order, no blocks. */

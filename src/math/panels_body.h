@@ -45,9 +45,13 @@ NEAP_INLINE void OF(tile)(const product *p, int64_t i, const int n, int64_t from
 TARGET static void OF(add)(const product *p) {
   const int64_t lanes = (int64_t)(sizeof(V) / sizeof(float)),
                 n_tile = (p->m + MOST_ROWS - 1) / MOST_ROWS;
+  /* A piece of the panels is used by all rows before the next piece comes: it stays in the
+   * cache. */
   for (int64_t from = 0; from < p->k; from += DEPTH)
     for (int64_t lane = 0; lane < NEAP_PANEL; lane += lanes)
       for (int64_t t = 0, depth = NEAP_MIN(p->k - from, DEPTH); t < n_tile; t++) {
+        /* Cut so, no tile is of one row while another has all. The switch makes n a constant for
+         * each number of rows. */
         const int64_t i = p->m * t / n_tile;
         switch (p->m * (t + 1) / n_tile - i) {
           case 1: OF(tile)(p, i, 1, from, depth, lane); break;

@@ -12,6 +12,8 @@ NEAP_MULTIVERSION T OF(neap_row_max)(const T *x, int64_t n) {
 
 NEAP_MULTIVERSION T OF(neap_row_exp)(const T *x, T scale, T shift, T *y, int64_t n) {
   double total = 0;
+  /* Pieces are summed in T, over the lanes of a vector, and added up in double (INVARIANT in
+   * row.h). */
   NEAP_EACH_PART(n, NEAP_PIECE, from, to) {
     T sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -33,6 +35,8 @@ NEAP_MULTIVERSION T OF(neap_row_exp_rest)(const T *x, T most, int64_t n) {
     T rest = 0;
 #pragma omp simd reduction(+ : rest, ties)
     for (int64_t i = from; i < to; i++) {
+      /* An element that equals the maximum gives exactly 1. It is counted apart, so that small
+       * terms are not added to it here. */
       T tie = x[i] == most ? 1 : 0;
       rest += neap_exp(x[i] - most) - tie;
       ties += tie;

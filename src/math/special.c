@@ -32,16 +32,18 @@ static double pi_cot_pi(double x) {
 }
 
 /* Abramowitz and Stegun 6.3: what is left of 0 by reflection (6.3.7), up to 10 by recurrence
- * (6.3.5), from there the asymptotic series (6.3.18), whose next term is below 1e-17. */
+ * (6.3.5), from there the asymptotic series (6.3.18), whose next term is below 5e-17. */
 double neap_digamma(double x) {
   /* B_2k / 2k */
   static const double series[] = {1.0 / 12,  -1.0 / 120,     1.0 / 252, -1.0 / 240,
                                   1.0 / 132, -691.0 / 32760, 1.0 / 12};
+  /* A pole at 0 and at each negative integer; only at 0 does the sign of x say from which side. */
   if (x == 0) return copysign(INFINITY, -x);
   if (x < 0) return x == floor(x) ? NAN : neap_digamma(1 - x) - pi_cot_pi(x);
   double sum = 0;
   for (; x < 10; x++) sum -= 1 / x;
   if (x == INFINITY) return x;
+
   double square = 1 / (x * x), power = square;
   double tail = 0;
   for (int k = 0; k < NEAP_COUNT(series); k++) {
@@ -70,9 +72,14 @@ static double zeta_of(int s, double a) {
     sum += term;
     if (term < 0x1p-60 * sum) return sum;
   }
+
+  /* What is left is the integral from a on, half the first term, and corrections by the derivatives
+   * there. */
   double power = pow(a, -s);
   sum += power * a / (s - 1) + power / 2;
   double factor = s;
+  /* In round k the sum takes B_2k+2 / (2k + 2)! times s (s + 1) .. (s + 2k) times a^(-s - 2k -
+   * 1). */
   for (int k = 0; k < NEAP_COUNT(series); k++) {
     power /= a;
     sum += series[k] * factor * power;

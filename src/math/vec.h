@@ -13,12 +13,17 @@
 #include <string.h>
 
 /* exp(x), error below 2 ulp on [-87.3, 88.7]; 0 below, infinity above. Range reduction by ln 2 in
- * two parts (Cody and Waite), then a polynomial of degree 6 on [-ln2/2, ln2/2]. */
+ * two parts (Cody and Waite), then a polynomial of degree 7 on [-ln2/2, ln2/2]. */
 static inline float neap_exp_f32(float x) {
   /* NaN becomes a bound */
   float most = x > -87.33654f ? x : -87.33654f, clamped = most < 88.72283f ? most : 88.72283f;
+
+  /* x = n ln 2 + r with |r| <= ln 2 / 2. ln 2 is taken off in two parts: the product of n and the
+   * first, which has few bits, is exact. */
   float n = rintf(clamped * 1.44269504f);
   float r = clamped - n * 0.693359375f + n * 2.12194440e-4f;
+
+  /* exp(r) = 1 + r + r^2 P(r), by Horner's rule; coefficients as in Cephes' expf. */
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
   p = p * r + 8.3334519073e-3f;
@@ -32,6 +37,8 @@ static inline float neap_exp_f32(float x) {
   float a, b;
   memcpy(&a, &ia, sizeof a);
   memcpy(&b, &ib, sizeof b);
+
+  /* Selects, no branches: vector code computes all three and picks one. */
   float y = p * a * b;
   y = x < -87.33654f ? 0.0f : y;
   y = x > 88.72283f ? INFINITY : y;
@@ -55,7 +62,11 @@ static inline neap_exp_parts neap_exp_nonpositive_f32(float x) {
   p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
+
   neap_exp_parts parts = {.more = p * (r * r) + r};
+
+  /* The low bits of `shifted` are n; moved to the exponent, with the bias of 127 added, they are
+   * 2^n. */
   uint32_t bits;
   memcpy(&bits, &shifted, sizeof bits);
   bits = (bits << 23) + 0x3f800000u;
