@@ -8,7 +8,6 @@
 
 #include "math/row.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Edges of a tile of scores: so many queries by so many keys. One tile of f32 is 64 KiB. */

@@ -11,6 +11,8 @@
 
 #include "math/blas.h"
 
+#include <math.h>
+
 /* (batch, head, row, depth) with the depth dense; the steps are in elements. */
 typedef struct neap_attention_view {
   void *data;
@@ -36,6 +38,12 @@ typedef struct neap_attention {
   int n_part;                         /* threads; each part has its own scratch */
   void *scratch;
 } neap_attention;
+
+/* Of scores of q and k of this depth, as Vaswani et al. ("Attention is all you need", 2017) scale
+ * them: their variance is that of one product then. Without depth all scores are 0. */
+static inline double neap_attention_default_scale(int64_t depth) {
+  return depth > 0 ? 1 / sqrt((double)depth) : 1;
+}
 
 size_t neap_attention_scratch_bytes(const neap_attention *attention, bool backward);
 /* Writes y and lse. */

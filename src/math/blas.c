@@ -109,12 +109,12 @@ static void multiply_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_
   multiply_blas(&p, n_thread);
 }
 
-/* c (rows,cols) = beta c + x on the first run of K, c + x on the others. */
-static void add_run(float *c, int64_t ldc, const float *x, int64_t rows, int64_t cols, float beta,
-                    bool first) {
+/* c (rows,cols) = factor c + x; where the factor is 0, c is not read: it may be NaN. */
+static void add_run(float *c, int64_t ldc, const float *x, int64_t rows, int64_t cols,
+                    float factor) {
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++) {
-      float before = !first ? c[i * ldc + j] : beta == 0 ? 0 : beta * c[i * ldc + j];
+      const float before = factor == 0 ? 0 : factor * c[i * ldc + j];
       c[i * ldc + j] = before + x[i * cols + j];
     }
 }
@@ -139,8 +139,8 @@ void neap_gemm_f32(neap_engine engine, bool ta, bool tb, int64_t m, int64_t n, i
         multiply_f32(engine, ta, tb, rows, cols, NEAP_MIN(k - l, DEPTH), alpha,
                      ta ? a + l * lda + i : a + i * lda + l, lda,
                      tb ? b + j * ldb + l : b + l * ldb + j, ldb, 0, tile, cols, n_thread);
-        /* C itself is read with the first run only, where beta applies. */
-        add_run(c + i * ldc + j, ldc, tile, rows, cols, beta, l == 0);
+        /* beta is for what C held before: with the second run on that is the sum so far. */
+        add_run(c + i * ldc + j, ldc, tile, rows, cols, l == 0 ? beta : 1);
       }
     }
 }

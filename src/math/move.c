@@ -10,24 +10,26 @@
 
 #include "math/vec.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- a simple box ---------------------------------------------------------------------------- */
+
+static void swap_dims(neap_move *m, int a, int b) {
+  const int64_t dim = m->dim[a], in_stride = m->in_stride[a], out_stride = m->out_stride[a];
+  m->dim[a] = m->dim[b], m->in_stride[a] = m->in_stride[b], m->out_stride[a] = m->out_stride[b];
+  m->dim[b] = dim, m->in_stride[b] = in_stride, m->out_stride[b] = out_stride;
+}
 
 /* Larger target strides first; among equals (never, for boxes that keep the invariant) the order
  * stays. */
 static void sort_by_target(neap_move *m) {
   for (int i = 1; i < m->n_dim; i++)
     for (int j = i; j > 0; j--) {
-      int64_t a = m->out_stride[j - 1], b = m->out_stride[j];
       /* Equal strides stop the walk too, so that the sort is stable; the sign does not matter for
        * locality. */
-      if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
-      neap_move old = *m;
-      m->dim[j] = old.dim[j - 1], m->in_stride[j] = old.in_stride[j - 1],
-      m->out_stride[j] = old.out_stride[j - 1];
-      m->dim[j - 1] = old.dim[j], m->in_stride[j - 1] = old.in_stride[j],
-                 m->out_stride[j - 1] = old.out_stride[j];
+      if (llabs(m->out_stride[j - 1]) >= llabs(m->out_stride[j])) break;
+      swap_dims(m, j - 1, j);
     }
 }
 
@@ -61,8 +63,8 @@ static neap_move simplify(const neap_move *move) {
   return out;
 }
 
-/* Elements that go in twos, fours or eights become one of that width: the pairs of a layout of bf16,
- * for instance. Returns the bytes of an element then. */
+/* Elements that go in twos, fours or eights become one of that width: the pairs of a layout of
+ * bf16, for instance. Returns the bytes of an element then. */
 static size_t widen_items(neap_move *m, size_t item_bytes) {
   int last = m->n_dim - 1;
   int64_t n = m->dim[last];

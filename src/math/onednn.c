@@ -67,9 +67,9 @@ static double work_of(const neap_onednn_case *c) {
   if (!is_product(c->kind)) return most;
   const neap_shape *w = by_weight ? &c->out[0].shape : &c->in[1].shape;
 
-  const neap_shape *y = c->kind == NEAP_ONEDNN_CONV || c->kind == NEAP_ONEDNN_FC ? &c->out[0].shape
-                        : by_weight                                              ? &c->in[1].shape
-                                                                                 : &c->in[0].shape;
+  const neap_shape *y = &c->in[0].shape; /* of a gradient of the input: dy, of y's shape */
+  if (by_weight) y = &c->in[1].shape;
+  if (c->kind == NEAP_ONEDNN_CONV || c->kind == NEAP_ONEDNN_FC) y = &c->out[0].shape;
   for (int d = 1; d < w->n_dim; d++) n *= (double)w->dim[d];
   /* Multiply-adds: each element of y is a sum of n products. */
   return n * (double)neap_shape_elems(y);

@@ -39,16 +39,25 @@ static neap_attention sizes_of(const neap_type *q, const neap_type *k, const nea
   int64_t heads = attrs[HEADS].i;
   neap_attention a = {
     .dtype = q->dtype, .causal = attrs[CAUSAL].i != 0, .n_batch = q->shape.dim[0]};
-  /* With `heads` the head lies within a row (B,T,H D), else it is a dimension (B,H,T,D). */
-  bool rows = heads > 0;
-  a.n_head = rows ? heads : q->shape.dim[1];
-  a.depth = rows ? q->shape.dim[2] / heads : q->shape.dim[3];
-  a.n_key_head = rows ? (a.depth == 0 ? 1 : k->shape.dim[2] / a.depth) : k->shape.dim[1];
-  a.n_query = q->shape.dim[rows ? 1 : 2];
-  a.n_key = k->shape.dim[rows ? 1 : 2];
-  a.value_depth = rows ? (a.n_key_head == 0 ? 0 : v->shape.dim[2] / a.n_key_head) : v->shape.dim[3];
-  /* Vaswani et al.'s, unless the user says another. */
-  a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
+  const bool rows = heads > 0;
+  if (rows) {
+    /* The head lies within a row, (B,T,H D): k and v have as many heads as D and E fit in. */
+    a.n_head = heads;
+    a.depth = q->shape.dim[2] / heads;
+    a.n_key_head = a.depth == 0 ? 1 : k->shape.dim[2] / a.depth;
+    a.value_depth = a.n_key_head == 0 ? 0 : v->shape.dim[2] / a.n_key_head;
+    a.n_query = q->shape.dim[1];
+    a.n_key = k->shape.dim[1];
+  } else {
+    /* The head is a dimension of its own, (B,H,T,D). */
+    a.n_head = q->shape.dim[1];
+    a.depth = q->shape.dim[3];
+    a.n_key_head = k->shape.dim[1];
+    a.value_depth = v->shape.dim[3];
+    a.n_query = q->shape.dim[2];
+    a.n_key = k->shape.dim[2];
+  }
+  a.scale = attrs[SCALE].given ? attrs[SCALE].f : neap_attention_default_scale(a.depth);
   /* A gradient has the shape of what it is of. */
   a.q = a.dq = view_of(&q->shape, rows ? a.n_head : 0);
   a.k = a.dk = view_of(&k->shape, rows ? a.n_key_head : 0);
@@ -75,7 +84,7 @@ static neap_attention packed_sizes_of(const neap_type *qkv, const neap_attr_valu
                       .n_key = length,
                       .depth = width / heads,
                       .value_depth = width / heads};
-  a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
+  a.scale = attrs[SCALE].given ? attrs[SCALE].f : neap_attention_default_scale(a.depth);
   a.q = a.k = a.v = a.dq = a.dk = a.dv =
     (neap_attention_view){NULL, length * 3 * width, a.depth, 3 * width};
   a.y = a.dy = (neap_attention_view){NULL, length * width, a.depth, width};

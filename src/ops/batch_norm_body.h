@@ -99,37 +99,62 @@ static void OF(back)(const T *x, const T *dy, const uint8_t *mask, int64_t l, do
   }
 }
 
-static void OF(backward)(void *context, int64_t begin, int64_t end) {
-  const job *j = context;
+/* The mask's bits from element i of a plane on, which begin a byte; NULL: all pass. */
+static const uint8_t *OF(mask_at)(const job *j, int64_t plane, int64_t i) {
+  return j->relu ? j->mask + plane * j->mask_row + i / 8 : NULL;
+}
+
+/* The sums over channel c (N,L) that dgamma and dbeta come from: of g, and of g (x - mean). */
+static void OF(reduce_channel)(const job *j, int64_t c, double mean, double sum[2]) {
   const int64_t take = neap_tile_elems(j->x, j->l);
   float tile_x[NEAP_TILE], tile_dy[NEAP_TILE];
+  for (int64_t n = 0; n < j->n; n++) {
+    int64_t plane = n * j->channels + c;
+    for (int64_t i = 0; i < j->l; i += take) {
+      int64_t part = NEAP_MIN(take, j->l - i), at = plane * j->l + i;
+      const T *x = neap_tile_load(j->x, at, part, tile_x);
+      const T *dy = neap_tile_load(j->dy, at, part, tile_dy);
+      OF(reduce)(x, dy, OF(mask_at)(j, plane, i), part, mean, sum);
+    }
+  }
+}
+
+/* dx of channel c (N,L). */
+static void OF(back_channel)(const job *j, int64_t c, double mean, double scale, double offset,
+                             double slope) {
+  const int64_t take = neap_tile_elems(j->x, j->l);
+  float tile_x[NEAP_TILE], tile_dy[NEAP_TILE];
+  for (int64_t n = 0; n < j->n; n++) {
+    int64_t plane = n * j->channels + c;
+    for (int64_t i = 0; i < j->l; i += take) {
+      int64_t part = NEAP_MIN(take, j->l - i), at = plane * j->l + i;
+      const T *x = neap_tile_load(j->x, at, part, tile_x);
+      const T *dy = neap_tile_load(j->dy, at, part, tile_dy);
+      /* dx may take dy's bytes: a tile of dy is read before it is written. */
+      T *dx = neap_row_target(j->dx, at, tile_dy);
+      OF(back)(x, dy, OF(mask_at)(j, plane, i), part, mean, scale, offset, slope, dx);
+      neap_row_store(j->dx, at, 1, part, part, tile_dy);
+    }
+  }
+}
+
+/* With xhat = (x - mean) / s, s = sqrt(var + eps) and m elements in a channel:
+ * dx = gamma / s (dy - mean of dy - xhat * mean of dy xhat) (Ioffe and Szegedy, 2015, section 3). */
+static void OF(backward)(void *context, int64_t begin, int64_t end) {
+  const job *j = context;
   for (int64_t c = begin; c < end; c++) {
     double mean = neap_number_at(j->mean_in, c), m = (double)NEAP_MAX(j->n * j->l, 1), sum[2] = {0};
-    /* With given statistics nothing flows through them: dx is scale times dy. */
     double inverse = 1.0 / sqrt(neap_number_at(j->var_in, c) + j->eps), offset = 0, slope = 0;
     double scale = neap_number_at(j->gamma, c) * inverse;
-    for (int pass = 0; pass < 2; pass++) { /* the sums, then dx by them */
-      for (int64_t n = 0; n < j->n; n++) {
-        int64_t plane = n * j->channels + c;
-        for (int64_t i = 0; i < j->l; i += take) {
-          int64_t part = NEAP_MIN(take, j->l - i), at = plane * j->l + i;
-          const T *x = neap_tile_load(j->x, at, part, tile_x);
-          const T *dy = neap_tile_load(j->dy, at, part, tile_dy);
-          const uint8_t *mask = j->relu ? j->mask + plane * j->mask_row + i / 8 : NULL;
-          if (pass == 0) {
-            OF(reduce)(x, dy, mask, part, mean, sum);
-            continue;
-          }
-          T *dx = neap_row_target(j->dx, at, tile_dy);
-          OF(back)(x, dy, mask, part, mean, scale, offset, slope, dx);
-          neap_row_store(j->dx, at, 1, part, part, tile_dy);
-        }
-      }
-      /* dx of the whole batch: mean and variance depend on every x, too. */
-      if (!j->training) continue;
+    OF(reduce_channel)(j, c, mean, sum);
+
+    /* Mean and variance of the batch depend on every x, too. With given statistics nothing flows
+     * through them: dx is scale times dy. */
+    if (j->training) {
       offset = sum[0] / m;
       slope = sum[1] * inverse * inverse / m;
     }
+    OF(back_channel)(j, c, mean, scale, offset, slope);
     neap_number_put(j->dbeta, c, sum[0]);
     neap_number_put(j->dgamma, c, sum[1] * inverse);
   }

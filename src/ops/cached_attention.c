@@ -13,7 +13,6 @@
 #include "math/attention.h"
 #include "ops/op.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { HEADS, SCALE };
@@ -36,7 +35,7 @@ static neap_attention sizes_of(const neap_type *in, const neap_attr_value *attrs
   a.n_key_head = a.depth == 0 ? 0 : in[K].shape.dim[2] / a.depth;
   a.value_depth = a.n_key_head == 0 ? 0 : in[V].shape.dim[2] / a.n_key_head;
   a.n_key = in[KEYS].shape.dim[1];
-  a.scale = attrs[SCALE].given ? attrs[SCALE].f : a.depth > 0 ? 1 / sqrt((double)a.depth) : 1;
+  a.scale = attrs[SCALE].given ? attrs[SCALE].f : neap_attention_default_scale(a.depth);
   return a;
 }
 

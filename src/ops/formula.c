@@ -247,35 +247,43 @@ static int64_t word_of(const neap_attr *attr, const char *name) {
   }
 }
 
+/* Behind "word(": last(x), count(x) or a list, as an attribute of that type. */
+static neap_attr_value read_attr_of(reader *r, const char *word, neap_attr_type type,
+                                    int64_t ints[NEAP_MAX_DIM]) {
+  neap_attr_value value = {.given = true};
+  const bool is_last = strcmp(word, "last") == 0, is_count = strcmp(word, "count") == 0;
+  if (!is_last && !is_count) {
+    value.n = read_list_of(r, word, ints);
+    value.ints = ints;
+    return value;
+  }
+  neap_type of = neap_grad_type(r->g, take_operand(r));
+  expect(r, ")");
+  const int64_t n = is_last ? of.shape.n_dim - 1 : neap_shape_elems(&of.shape);
+  if (type == NEAP_ATTR_FLOAT) {
+    value.f = (double)n;
+  } else {
+    value.i = n;
+  }
+  return value;
+}
+
 /* Behind "name =", of attribute `attr` of the op that is applied. A list lies in `ints`. */
 static neap_attr_value read_attr(reader *r, const neap_attr *attr, int64_t ints[NEAP_MAX_DIM]) {
-  neap_attr_type type = attr->type;
   neap_attr_value value = {.given = true};
   char name[MOST_NAME];
   take_name(r, name);
-  if (name[0] == '\0') return read_numbers(r, type, ints);
+  if (name[0] == '\0') return read_numbers(r, attr->type, ints);
+
+  /* A word means a choice or a dtype first, and an attribute of the record only where it is none:
+   * what the op's own record lists can't be taken away by a name elsewhere. */
   int64_t word = word_of(attr, name);
   if (word >= 0) {
     value.i = word;
     return value;
   }
-  if (take(r, "(")) {
-    bool is_last = strcmp(name, "last") == 0, is_count = strcmp(name, "count") == 0;
-    if (is_last || is_count) {
-      neap_type of = neap_grad_type(r->g, take_operand(r));
-      expect(r, ")");
-      int64_t n = is_last ? of.shape.n_dim - 1 : neap_shape_elems(&of.shape);
-      if (type == NEAP_ATTR_FLOAT) {
-        value.f = (double)n;
-      } else {
-        value.i = n;
-      }
-      return value;
-    }
-    value.n = read_list_of(r, name, ints);
-    value.ints = ints;
-    return value;
-  }
+  if (take(r, "(")) return read_attr_of(r, name, attr->type, ints);
+
   int a = neap_op_attr_index(r->g->op, name);
   if (a < 0) {
     fail(r, "an attribute that the record does not have");
@@ -283,7 +291,7 @@ static neap_attr_value read_attr(reader *r, const neap_attr *attr, int64_t ints[
   }
   value = r->g->attrs[a];
   /* One axis is a list of axes too; of a scalar there is none. */
-  if (r->g->op->attrs[a].type == NEAP_ATTR_AXIS && type == NEAP_ATTR_AXES) {
+  if (r->g->op->attrs[a].type == NEAP_ATTR_AXIS && attr->type == NEAP_ATTR_AXES) {
     ints[0] = value.i;
     value.n = neap_grad_type(r->g, r->g->in[0]).shape.n_dim > 0 ? 1 : 0;
     value.ints = ints;
@@ -479,28 +487,41 @@ static neap_value_id read_sides(reader *r, bool first) {
   return first ? yes : no;
 }
 
-static neap_value_id read_choice(reader *r) {
-  /* An attribute that stands alone before the ? decides here and now. */
+/* What decides before a `?` without being computed: has(x), an attribute of the record, or the
+ * word that it has. True with `*first`, behind the `?`; else the text is where it was. */
+static bool take_decision(reader *r, bool *first) {
   const char *before = r->at;
   char name[MOST_NAME];
   take_name(r, name);
   if (strcmp(name, "has") == 0 && take(r, "(")) {
-    bool is_there = take_operand(r) >= 0;
+    *first = take_operand(r) >= 0;
     expect(r, ")");
     expect(r, "?");
-    return read_sides(r, is_there);
+    return true;
   }
   int a = name[0] != '\0' ? neap_op_attr_index(r->g->op, name) : -1;
-  if (a >= 0 && take(r, "?")) return read_sides(r, r->g->attrs[a].i != 0);
+  if (a >= 0 && take(r, "?")) {
+    *first = r->g->attrs[a].i != 0;
+    return true;
+  }
   if (a >= 0 && r->g->op->attrs[a].type == NEAP_ATTR_ENUM && take(r, "==")) {
     take_name(r, name);
     int64_t word = word_of(&r->g->op->attrs[a], name);
-    if (word < 0) return fail(r, "a word that is no choice");
+    if (word < 0) fail(r, "a word that is no choice");
     expect(r, "?");
-    return read_sides(r, r->g->attrs[a].i == word);
+    *first = r->g->attrs[a].i == word;
+    return true;
   }
   r->at = before;
+  return false;
+}
 
+/* An expression of any kind: a choice, or what stands before its `?`. */
+static neap_value_id read_choice(reader *r) {
+  bool first;
+  if (take_decision(r, &first)) return read_sides(r, first);
+
+  /* A condition of elements: both sides are computed, and Where takes from them. */
   neap_value_id condition = read_comparison(r);
   if (r->status != NEAP_OK || !take(r, "?")) return condition;
   neap_value_id yes = read_choice(r);

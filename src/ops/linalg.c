@@ -119,7 +119,7 @@ static neap_status grad_solve(neap_grad *g, neap_error *error) {
   /* What the op does not read has no gradient. */
   if (is_triangle) {
     bool upper = g->attrs[UPPER].i != 0;
-    int64_t off = g->attrs[UNIT].i == 0 ? 0 : upper ? 1 : -1;
+    int64_t beside = upper ? 1 : -1, off = g->attrs[UNIT].i != 0 ? beside : 0;
     da = neap_grad_emit1(g, upper ? "Triu" : "Tril", 1, &da, NULL,
                          (neap_set[]){NEAP_SET_INT("diagonal", off), {0}});
   }
@@ -277,8 +277,8 @@ static double sign_of(const double *lu, int64_t n, bool abs) {
   for (int64_t i = 0; i < n; i++) {
     if (pivot[i] != i + 1) sign = -sign;
     if (!abs) continue;
-    double p = lu[i * n + i];
-    sign *= p > 0 ? 1 : p < 0 ? -1 : 0;
+    const double p = lu[i * n + i];
+    sign *= (p > 0) - (p < 0);
   }
   return sign;
 }

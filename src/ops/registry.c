@@ -239,7 +239,7 @@ static const char *wrong_record(const neap_op *op) {
  * mutex held. */
 static bool publish(int at, const neap_op *op, const char *origin) {
   const list *before = atomic_load(&now);
-  int n = before->n + (op != NULL ? 1 : -1), behind = op != NULL ? at : at + 1;
+  const int shift = op != NULL ? 1 : -1, n = before->n + shift;
   list *l = neap_alloc(sizeof *l);
   const neap_op **ops = neap_alloc((size_t)n * sizeof *ops);
   const char **origins = neap_alloc((size_t)n * sizeof *origins);
@@ -247,16 +247,14 @@ static bool publish(int at, const neap_op *op, const char *origin) {
     neap_free(l), neap_free(ops), neap_free(origins);
     return false;
   }
-  for (int i = 0, k = 0; k < n; k++) {
-    if (op != NULL && k == at) {
-      ops[k] = op, origins[k] = origin;
-      continue;
-    }
-    if (op == NULL && i == at) i = behind;
-    ops[k] = before->op[i];
-    origins[k] = before->origin != NULL ? before->origin[i] : NULL;
-    i++;
+  /* Those before `at` stay at their places, those behind it move up or down by one. */
+  for (int i = 0; i < before->n; i++) {
+    if (op == NULL && i == at) continue;
+    const int to = i < at ? i : i + shift;
+    ops[to] = before->op[i];
+    origins[to] = before->origin != NULL ? before->origin[i] : NULL;
   }
+  if (op != NULL) ops[at] = op, origins[at] = origin;
   *l = (list){.n = n, .before = before, .op = ops, .origin = origins};
   atomic_store(&now, l);
   return true;

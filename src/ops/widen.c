@@ -38,9 +38,11 @@ static size_t twin_bytes(const neap_type *type, const neap_layout *layout) {
 static char role_of(const char *split, int i, int n_in) {
   if (split == NULL) return 'w';
   const char *gap = strchr(split, '>');
-  const char *at = i < n_in ? split + i : gap + 1 + (i - n_in);
-  size_t left = i < n_in ? (size_t)(gap - split) : strlen(gap + 1);
-  return (size_t)(i < n_in ? i : i - n_in) < left ? *at : 'w';
+  const bool is_in = i < n_in;
+  const char *roles = is_in ? split : gap + 1;
+  const size_t n = is_in ? (size_t)(gap - split) : strlen(roles),
+               at = (size_t)(is_in ? i : i - n_in);
+  return at < n ? roles[at] : 'w';
 }
 
 static bool is_part(char role) { return role == 'R' || role == 'r' || role == 'c'; }
@@ -338,6 +340,14 @@ static void place_twins(const neap_call *call, const char *split, char *twin, si
   }
 }
 
+/* Rows or columns that are split: as many of every operand that is. */
+static int64_t rows_of(const side *s, int n) {
+  for (int i = 0; i < n; i++)
+    if (is_part(s[i].role) && s[i].own->type.dtype != NEAP_DTYPE_NONE)
+      return s[i].own->type.shape.dim[dim_of(s[i].role, &s[i].own->type.shape)];
+  return 1;
+}
+
 /* What the part has made goes where it belongs. */
 static void take_part(const neap_call *call, side *s, int64_t at, bool is_first, bool is_last) {
   if (!s->is_half || s->own->data == NULL) return;
@@ -365,11 +375,9 @@ void neap_widen_run(const neap_kernel *kernel, const neap_call *call) {
   neap_call inner = *call;
   place_twins(call, split, neap_call_scratch(call, neap_align(choice.scratch_bytes)), s);
 
-  int64_t n_all = 1, part = 1;
-  for (int i = 0; i < n; i++)
-    if (is_part(s[i].role) && s[i].own->type.dtype != NEAP_DTYPE_NONE)
-      n_all = s[i].own->type.shape.dim[dim_of(s[i].role, &s[i].own->type.shape)],
-      part = call->choice->part;
+  /* Whole operands are one part of one row. */
+  const int64_t part = split != NULL ? call->choice->part : 1;
+  const int64_t n_all = split != NULL ? rows_of(s, n) : 1;
   inner.in = wide, inner.out = wide + call->n_in, inner.choice = &choice;
   for (int64_t at = 0; at < n_all; at += part) {
     for (int i = 0; i < n; i++) {
