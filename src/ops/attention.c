@@ -139,6 +139,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   int rank = heads > 0 ? 3 : 4;
   char text[3][NEAP_SHAPE_TEXT];
   const neap_shape *q = &c->in[Q].shape, *k = &c->in[K].shape, *v = &c->in[V].shape;
+  /* k and v are read by the same kernel as q: one rank and one dtype for the three. */
   for (int i = Q; i <= V; i++) {
     NEAP_TRY(neap_infer_rank(c, i, rank, rank, error));
     if (c->in[i].dtype != c->in[Q].dtype)
@@ -166,6 +167,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            neap_shape_text(v, text[2]));
   /* The scores have a shape only now. */
   NEAP_TRY(check_mask(c, MASK, &a, error));
+
+  /* y has q's heads and rows, and the depth of v. */
   c->out[0] = c->in[Q];
   if (heads > 0)
     c->out[0].shape.dim[2] = a.n_head * a.value_depth;
@@ -408,6 +411,7 @@ static neap_status grad_packed_twice(neap_grad *g, neap_error *error) {
   (void)error;
   neap_type qkv = neap_grad_type(g, g->in[P_QKV]);
   neap_attention a = packed_sizes_of(&qkv, g->attrs);
+  /* q, k and v as values of their own, and what arrives for each; at the end they are one again. */
   const neap_set thirds[] = {NEAP_SET_INT("axis", 2), {0}};
   neap_value_id in[3], of[3] = {NEAP_NO_VALUE, NEAP_NO_VALUE, NEAP_NO_VALUE};
   neap_grad_emit(g, "Split", 1, &g->in[P_QKV], 3, in, NULL, thirds);
@@ -430,6 +434,7 @@ static neap_status grad_packed_twice(neap_grad *g, neap_error *error) {
     .causal = a.causal,
   };
   neap_attention_grad_twice(g, &t);
+  /* The three gradients come together or not at all. */
   if (t.dq == NEAP_NO_VALUE || t.dv == NEAP_NO_VALUE) return NEAP_OK;
   g->din[P_QKV] =
     neap_grad_emit1(g, "Concat", 3, (neap_value_id[]){t.dq, t.dk, t.dv}, NULL, thirds);

@@ -183,6 +183,7 @@ typedef struct wide_types {
 } wide_types;
 
 static void widen_vectors(neap_onednn_case *c, wide_types *types) {
+  /* Vectors are told by their rank. A stash has it too, but bytes are computed as bytes. */
   for (int i = 0; i < c->n_in; i++) {
     types->in[i] = c->in[i];
     if (c->in[i].shape.n_dim == 1) types->in[i].dtype = neap_compute_dtype(c->in[i].dtype);
@@ -320,6 +321,9 @@ static void run_dnnl(const neap_call *call) {
     run_dnnl_wide(call);
     return;
   }
+
+  /* Halves: gamma and beta in f32 at the head of the scratch, the kernel's own scratch behind
+   * them. */
   neap_operand in[NEAP_ONEDNN_MAX_IN];
   memcpy(in, call->in, (size_t)call->n_in * sizeof *in);
   for (int i = GAMMA; i <= BETA; i++)
@@ -357,6 +361,9 @@ static void run_dnnl_grad(const neap_call *call) {
     neap_dnnl_run(call);
     return;
   }
+
+  /* Halves: gamma in f32, and room for the gradients of gamma and beta, which are rounded at the
+   * end. */
   const int64_t channels = call->in[X].type.shape.dim[1];
   neap_operand in[NEAP_ONEDNN_MAX_IN], out[NEAP_ONEDNN_MAX_OUT];
   memcpy(in, call->in, (size_t)call->n_in * sizeof *in);

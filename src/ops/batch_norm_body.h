@@ -58,6 +58,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end) {
     } else {
       mean = neap_number_at(j->mean_in, c), var = neap_number_at(j->var_in, c);
     }
+
     if (j->mean != NULL) neap_number_put(j->mean, c, mean);
     if (j->var != NULL) neap_number_put(j->var, c, var);
     /* One multiplication and addition an element. */
@@ -139,7 +140,8 @@ static void OF(back_channel)(const job *j, int64_t c, double mean, double scale,
 }
 
 /* With xhat = (x - mean) / s, s = sqrt(var + eps) and m elements in a channel:
- * dx = gamma / s (dy - mean of dy - xhat * mean of dy xhat) (Ioffe and Szegedy, 2015, section 3). */
+ * dx = gamma / s (dy - mean of dy - xhat * mean of dy xhat). Source: Ioffe and Szegedy, "Batch
+ * normalization", 2015, section 3. */
 static void OF(backward)(void *context, int64_t begin, int64_t end) {
   const job *j = context;
   for (int64_t c = begin; c < end; c++) {

@@ -94,6 +94,8 @@ static double log_add(double a, double b, double c) {
 /* alpha of step t from that of the step before, which it may overwrite: states from the last on. */
 static void step_forward(const job *j, const sample *p, int64_t t, const double *before,
                          double *alpha) {
+  /* `before` may be `alpha`: state s reads s, s - 1 and s - 2 of the step before, so the last goes
+   * first. */
   for (int64_t s = 2 * p->n_label; s >= 0; s--) {
     double one = s > 0 ? before[s - 1] : -INFINITY,
            two = may_pass(j, p, s) ? before[s - 2] : -INFINITY;
@@ -104,7 +106,9 @@ static void step_forward(const job *j, const sample *p, int64_t t, const double 
 /* beta of step t from that of step t + 1, in place: states from the first on. */
 static void step_back(const job *j, const sample *p, int64_t t, double *beta) {
   int64_t n_state = 2 * p->n_label + 1;
+  /* What step t + 1 emits belongs to the ways to go on from t, not to beta of t + 1 itself. */
   for (int64_t s = 0; s < n_state; s++) beta[s] += neap_number_at(j->x, place_of(j, p, t + 1, s));
+  /* State s reads s, s + 1 and s + 2, so the first goes first. */
   for (int64_t s = 0; s < n_state; s++) {
     double one = s + 1 < n_state ? beta[s + 1] : -INFINITY,
            two = s + 2 < n_state && may_pass(j, p, s + 2) ? beta[s + 2] : -INFINITY;
@@ -194,6 +198,8 @@ static void spread_nan(const job *j, const sample *p) {
 static void put_step(const job *j, const sample *p, int64_t t, const double *alpha,
                      const double *beta, double loss, double scale, double *share) {
   int64_t n_state = 2 * p->n_label + 1;
+  /* alpha + beta is the log of what all paths through s are worth, and -loss that of all paths at
+   * all: their difference is a share. Several states may emit one class, the blank above all. */
   for (int64_t s = 0; s < n_state; s++) share[class_of(j, p, s)] += exp(alpha[s] + beta[s] + loss);
   for (int64_t s = 0; s < n_state; s++)
     neap_number_put(&j->call->out[0], place_of(j, p, t, s), -scale * share[class_of(j, p, s)]);
@@ -212,6 +218,7 @@ static void run_gradient(const job *j, const sample *p, double *room) {
   }
   double scale =
     neap_number_at(&j->call->in[DLOSS], j->reduction == NONE ? p->n : 0) * weight_of(j, p);
+
   for (int64_t c = 0; c < j->z.n_class; c++) share[c] = 0;
   /* From the last step, after which a path is at its end or is none. */
   for (int64_t s = 0; s <= last; s++) beta[s] = s + 1 >= last ? 0 : -INFINITY;
@@ -294,6 +301,7 @@ static job run_any(const neap_call *call, bool backward) {
 
 static void run(const neap_call *call) {
   job j = run_any(call, false);
+
   if (j.reduction == NONE) return;
   /* In the order of the samples, whichever threads made them. */
   double loss = 0;
@@ -315,6 +323,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_rank(c, LOG_PROBS, 2, 3, error));
   NEAP_TRY(neap_infer_rank(c, TARGETS, 1, x->n_dim - 1, error));
+  /* The shape of what each sample has one of: none of (T,C), (N) of (T,N,C). */
   neap_shape batch = {.n_dim = x->n_dim - 2, .dim = {x->n_dim == 3 ? x->dim[1] : 0}};
   int64_t n_class = x->dim[x->n_dim - 1];
   if (c->attrs[BLANK].i < 0 || c->attrs[BLANK].i >= n_class)

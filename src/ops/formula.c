@@ -85,6 +85,7 @@ static void expect(reader *r, const char *letters) {
 static void take_name(reader *r, char name[MOST_NAME]) {
   skip_space(r);
   int n = 0;
+  /* The text is the records' own: a name longer than the room is cut, and then none of theirs. */
   bool is_name = isalpha((unsigned char)*r->at) != 0;
   while (is_name && (isalnum((unsigned char)*r->at) || *r->at == '_' || *r->at == '.')) {
     if (n < MOST_NAME - 1) name[n++] = *r->at;
@@ -136,11 +137,15 @@ static int output_at(const reader *r, const char *name) {
 static bool find_value(const reader *r, const char *name, neap_value_id *out) {
   const neap_grad *g = r->g;
   *out = NEAP_NO_VALUE;
+  /* What statements have named comes first, the newest before older ones of the same name. */
   for (int i = r->n_local - 1; i >= 0; i--)
     if (strcmp(r->local[i].name, name) == 0) {
       *out = r->local[i].value;
       return true;
     }
+
+  /* An operand, or what arrives for it: `d.` means an output here, since the gradients of inputs
+   * are locals from the statement on that makes them. */
   bool is_gradient = strncmp(name, "d.", 2) == 0;
   int k = output_at(r, is_gradient ? name + 2 : name), i = is_gradient ? -1 : input_at(r, name);
   if (i >= 0) {
@@ -156,6 +161,7 @@ static bool find_value(const reader *r, const char *name, neap_value_id *out) {
 static neap_value_id read_name(reader *r, const char *name) {
   neap_value_id value;
   if (find_value(r, name, &value)) return value < 0 ? value : widen(r, value);
+  /* An attribute is a number that is known now. */
   int a = neap_op_attr_index(r->g->op, name);
   if (a < 0) return fail(r, "a name that the record does not have");
   const neap_attr_value *attr = &r->g->attrs[a];
@@ -217,6 +223,7 @@ static neap_attr_value read_numbers(reader *r, neap_attr_type type, int64_t ints
     if (end == r->at) fail(r, "a number is expected");
     r->at = end;
     if (is_list && value.n < NEAP_MAX_DIM) ints[value.n++] = (int64_t)number;
+    /* Of a list, the last number stays here too, where nobody looks. */
     if (type == NEAP_ATTR_FLOAT) {
       value.f = number;
     } else {
@@ -308,6 +315,7 @@ static neap_value_id read_call(reader *r, const char *name) {
   int64_t ints[MOST_SET][NEAP_MAX_DIM];
   const neap_grad *inherit = NULL;
   int n_in = 0, n_set = 0;
+
   do {
     if (take(r, "..")) {
       inherit = r->g;
@@ -325,6 +333,8 @@ static neap_value_id read_call(reader *r, const char *name) {
       in[n_in++] = value;
       continue;
     }
+
+    /* What is behind = is read as the attribute's type asks, so the attribute is found first. */
     int a = neap_op_attr_index(op, word);
     if (a < 0 || n_set == MOST_SET) return fail(r, "an attribute that the op does not have");
     set[n_set].name = op->attrs[a].name;
@@ -341,6 +351,7 @@ static neap_value_id read_given(reader *r) {
   neap_value_id value = take_operand(r);
   if (value >= 0) value = widen(r, value);
   expect(r, ",");
+  /* The second is read either way, since the text goes on behind it; in silence it makes no op. */
   r->silent = was_silent || value >= 0;
   neap_value_id other = read_choice(r);
   r->silent = was_silent;
@@ -399,12 +410,16 @@ static neap_value_id read_shaped(reader *r, const char *name) {
     expect(r, ")");
     return turned(r, value, type.shape.n_dim);
   }
+
+  /* The others have a second operand. */
   expect(r, ",");
   if (strcmp(name, "sums") == 0) {
     int axis = take_axis(r);
     expect(r, ")");
     return sums(r, value, type.shape.n_dim, axis);
   }
+
+  /* like and view look at types, which a value that was read in silence does not have. */
   neap_value_id like = read_choice(r);
   expect(r, ")");
   if (r->silent || r->status != NEAP_OK) return NEAP_NO_VALUE;
@@ -448,6 +463,7 @@ static neap_value_id read_primary(reader *r) {
 static neap_value_id read_product(reader *r) {
   neap_value_id value = read_primary(r);
   while (r->status == NEAP_OK) {
+    /* Left to right, as they bind in C. */
     const char *op = take(r, "*") ? "Mul" : take(r, "/") ? "Div" : NULL;
     if (op == NULL) break;
     value = emit2(r, op, value, read_primary(r));
@@ -470,6 +486,7 @@ static neap_value_id read_comparison(reader *r) {
     const char *sign, *op;
   } comparison[] = {{"<=", "Le"}, {">=", "Ge"}, {"==", "Eq"}, {"<", "Lt"}, {">", "Gt"}};
   neap_value_id value = read_sum(r);
+  /* Two letters before one: "<" would take the first of "<=". */
   for (int i = 0; i < NEAP_COUNT(comparison); i++)
     if (take(r, comparison[i].sign)) return emit2(r, comparison[i].op, value, read_sum(r));
   return value;
@@ -567,8 +584,11 @@ static neap_status read_text(neap_grad *g, const char *text, neap_value_id *out,
     take_name(&r, name);
     expect(&r, "=");
     bool is_gradient = out == NULL && strncmp(name, "d.", 2) == 0;
+    /* What the statement names: the gradient of input i, output k, or something of its own. */
     int i = is_gradient ? input_at(&r, name + 2) : -1, k = out != NULL ? output_at(&r, name) : -1;
     if (is_gradient && i < 0) fail(&r, "a gradient of no input");
+    /* A gradient that nobody wants is passed over, and with it all that its statement would
+     * emit. */
     r.silent = (i >= 0 && (i >= g->n_in || !g->want[i])) || k >= g->n_out;
     neap_value_id value = read_choice(&r);
     if (i >= 0 && !r.silent) g->din[i] = fit(&r, value, g->in[i]);

@@ -221,6 +221,7 @@ static void inverse_one(const neap_matrix_job *j, int64_t at, double *lu) {
     neap_matrix_fill(y, at, n * n, 0);
     return;
   }
+  /* The inverse solves A x = 1. */
   set_identity(b, n, 1);
   neap_lapack_lu_solve(false, n, n, lu, pivots_of(lu, n), b);
   neap_matrix_store(y, at, n, n, n, b);
@@ -296,6 +297,8 @@ static double product_of(const double *lu, int64_t n, int64_t *power) {
   *power = 0;
   for (int64_t i = 0; i < n; i++) {
     int own = 0;
+    /* After each pivot the product is of a size between 1/2 and 1, and its power of 2 goes apart:
+     * nothing overflows on the way. */
     product = frexp(product * lu[i * n + i], &own);
     *power += own;
   }
@@ -320,6 +323,7 @@ static void log_det_one(const neap_matrix_job *j, int64_t at, double *lu) {
   if (factor(j, at, lu, &zero)) {
     sign = sign_of(lu, n, true);
     log_abs = 0;
+    /* The log of a product as a sum of logs: no determinant is too large or too small for it. */
     for (int64_t i = 0; i < n; i++) log_abs += log(fabs(lu[i * n + i]));
   }
   neap_matrix_fill(&j->call->out[0], at, 1, sign);
@@ -351,6 +355,7 @@ static int64_t equilibrate(double *a, int64_t n, double *row, double *column) {
   int64_t sum = 0;
   for (int by_column = 0; by_column < 2; by_column++)
     for (int64_t i = 0; i < n; i++) {
+      /* LAPACK's order is by columns: element (r,c) is at c n + r. So a row steps by n. */
       double *line = by_column ? a + i * n : a + i, largest = 0;
       int64_t step = by_column ? 1 : n;
       int power = 0;
@@ -377,6 +382,7 @@ static void cofactor_one(const neap_matrix_job *j, int64_t at, double *lu) {
     neap_matrix_fill(y, at, n * n, NAN);
     return;
   }
+
   int64_t taken = equilibrate(lu, n, row, column);
   neap_lapack_lu(n, lu, (int *)(void *)(lu + n * n));
   for (int64_t i = 0; i < n; i++) {
@@ -384,6 +390,9 @@ static void cofactor_one(const neap_matrix_job *j, int64_t at, double *lu) {
     if (*pivot == 0) *pivot = 0x1p-52;
   }
   double det = product_of(lu, n, &power) * neap_number_at(&j->call->in[1], at);
+
+  /* det times the inverse transposed, from the same factors; each element gets its powers of 2
+   * back, of all rows and columns but its own. */
   set_identity(b, n, 1);
   neap_lapack_lu_solve(true, n, n, lu, pivots_of(lu, n), b);
   for (int64_t c = 0; c < n; c++)

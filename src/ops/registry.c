@@ -209,6 +209,7 @@ static bool are_pairs(const neap_op *op, const neap_pair *pair, int n) {
 static const char *wrong_record(const neap_op *op) {
   const unsigned effects =
     NEAP_EFFECT_RANDOM | NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
+  /* Names first: the lists end at them, and the checks below count by the lists. */
   const char *wrong = wrong_args(op->inputs, neap_op_n_inputs(op));
   if (wrong == NULL) wrong = wrong_args(op->outputs, neap_op_n_outputs(op));
   if (wrong == NULL) wrong = wrong_attrs(op);
@@ -222,6 +223,7 @@ static const char *wrong_record(const neap_op *op) {
     return "has a pair of operands that are not there";
   if ((op->grad != NULL) + (op->grad_formula != NULL) + (op->formula != NULL) + op->no_grad > 1)
     return "says its gradient twice";
+
   /* Plain C is what all others fall back to. */
   bool has_ref = false;
   int n_kernel = 0;
@@ -255,6 +257,8 @@ static bool publish(int at, const neap_op *op, const char *origin) {
     origins[to] = before->origin != NULL ? before->origin[i] : NULL;
   }
   if (op != NULL) ops[at] = op, origins[at] = origin;
+
+  /* The old list stays whole, and findable by `before`: who reads it now may go on. */
   *l = (list){.n = n, .before = before, .op = ops, .origin = origins};
   atomic_store(&now, l);
   return true;
@@ -269,6 +273,8 @@ neap_status neap_op_add(const neap_op *op, const char *origin, neap_error *error
   const char *wrong = wrong_record(op), *whose = neap_intern(origin);
   if (wrong != NULL) return fail_record(op, error, wrong);
   if (whose == NULL) return neap_fail_memory(error, strlen(origin), "an op");
+
+  /* Looking and adding under one lock: two threads may add the same name. */
   pthread_mutex_lock(&changing);
   bool found, added = false;
   int at = place_of(atomic_load(&now), op->name, &found);
@@ -406,10 +412,15 @@ static bool ask_kernel(const neap_kernel *kernel, neap_choose *c) {
     neap_copy_bytes(layout + c->n_in, before.out, (size_t)c->n_out * sizeof *layout);
   }
 
+  /* The kernel's own halves, where it has them; a choice to follow says which of the two ways it
+   * went. */
   if (!as_wide && !has_others(kernel, c->n_in, c->in) && !has_others(kernel, c->n_out, c->out) &&
       (kernel->choose == NULL || kernel->choose(c)))
     return true;
   if (!may_widen || (c->like != NULL && !as_wide)) return false;
+
+  /* A choose that has refused may have written into the choice and its lists of layouts: both are
+   * put back. */
   *c->choice = before;
   neap_copy_bytes(before.in, layout, (size_t)c->n_in * sizeof *layout);
   neap_copy_bytes(before.out, layout + c->n_in, (size_t)c->n_out * sizeof *layout);
@@ -439,6 +450,8 @@ const neap_kernel *neap_kernel_next(const neap_op *op, const neap_kernel *previo
   if (k == NULL) return NULL;
   for (; k->run != NULL; k++)
     if (!force || k->engine == (fallen_back ? NEAP_ENGINE_REF : engine)) return k;
+
+  /* Without a kernel of the forced engine the list is walked once more, for ref alone. */
   if (!force || fallen_back || engine == NEAP_ENGINE_REF) return NULL;
   /* The engine has none that took it: plain C may. */
   for (k = op->kernels; k->run != NULL; k++)

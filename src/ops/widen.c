@@ -110,6 +110,7 @@ typedef struct plan {
 /* The split of the fewest bytes, no parts larger than `like` has. */
 static plan choose_split(const neap_kernel *kernel, int n_in, int n, const neap_type *type,
                          const neap_layout *const *layout, const neap_choice *like) {
+  /* Not at all is a plan as well, and the one to beat; a followed choice keeps its split. */
   plan best = {.bytes = bytes_of(NULL, n_in, n, type, layout, 0, true)};
   if (best.bytes <= FEW_BYTES && like == NULL) return best;
   for (int k = 0; k < N_SPLIT; k++) {
@@ -122,6 +123,7 @@ static plan choose_split(const neap_kernel *kernel, int n_in, int n, const neap_
                  row = bytes_of(split, n_in, n, type, layout, 2, true) - one,
                  sums = bytes_of(split, n_in, n, type, layout, 1, false) - one;
     const size_t least = NEAP_MAX((size_t)PART_BYTES, 2 * sums);
+    /* Parts of PART_BYTES, or of twice the bytes of the sums, which every part adds up once. */
     int64_t most = (int64_t)(least / NEAP_MAX(row, 1));
     if (like != NULL) most = NEAP_MIN(most, like->part);
     const int64_t part = divisor(n_all, NEAP_MAX(most, 1));
@@ -183,10 +185,13 @@ bool neap_widen_choose(const neap_kernel *kernel, neap_choose *c) {
     type[i] = i < c->n_in ? c->in[i] : c->out[i - c->n_in];
     layout[i] = layout_of(c->choice, i, c->n_in);
   }
+
   const neap_choice before = *c->choice;
   const size_t plain = bytes_of(NULL, c->n_in, n, type, layout, 0, true);
   if (!ask(kernel, c, NULL, 0, plain)) return false;
+
   plan p = choose_split(kernel, c->n_in, n, type, layout, c->like);
+  /* The choice for the whole is kept aside: asking about parts writes over it and its layouts. */
   if (p.split > 0) {
     const char *split = kernel->splits[p.split - 1];
     const neap_choice whole = *c->choice;
@@ -197,6 +202,7 @@ bool neap_widen_choose(const neap_kernel *kernel, neap_choose *c) {
     bool good = ask(kernel, c, split, p.n, p.bytes) && c->choice->stash_bytes == 0 &&
                 parts_of(split, c->n_in, n, type, layout) > 0;
     if (good) {
+      /* The kernel for parts may have taken other layouts, with other padding. */
       p.bytes = bytes_of(split, c->n_in, n, type, layout, p.n, false);
     } else {
       *c->choice = whole;
@@ -204,6 +210,7 @@ bool neap_widen_choose(const neap_kernel *kernel, neap_choose *c) {
       p = (plan){0};
     }
   }
+
   if (p.split == 0) p.bytes = bytes_of(NULL, c->n_in, n, type, layout, 0, true);
   take_twins(c->choice, &p);
   return true;
@@ -270,6 +277,8 @@ static void cast(const neap_call *call, const neap_operand *own, const neap_oper
   const int64_t lanes = neap_operand_lanes(twin),
                 columns = own->type.shape.dim[NEAP_MAX(own->type.shape.n_dim - 1, 0)];
   const bool by_column = role == 'c';
+  /* The twin holds the part alone and is dense; in the operand the part begins at row or column
+   * `at`. */
   char *begin = own->data;
   if (is_part(role)) begin += at * step_of(own, role) * (int64_t)neap_dtype_bytes(own->type.dtype);
   const int64_t width = by_column ? twin->type.shape.dim[twin->type.shape.n_dim - 1] : lanes;
@@ -280,6 +289,8 @@ static void cast(const neap_call *call, const neap_operand *own, const neap_oper
                 .lanes = width,
                 .from_step = back ? width : columns,
                 .to_step = back ? columns : width};
+
+  /* Columns are pieces of lines, so there is a line for each row; rows are one run of lanes. */
   if (by_column)
     neap_parallel_for(width == 0 ? 0 : lanes / width, NEAP_GRAIN / NEAP_MAX(width, 1) + 1,
                       call->n_thread, cast_lines, &j);
@@ -317,6 +328,7 @@ static void point(side *s, int64_t at) {
 static void place_twins(const neap_call *call, const char *split, char *twin, side *s) {
   const bool in_parts = split != NULL;
   for (int i = 0; i < call->n_in + call->n_out; i++) {
+    /* As if it were whole and no half: the kernel sees the operand itself. */
     s[i].own = i < call->n_in ? &call->in[i] : &call->out[i - call->n_in];
     s[i].role = role_of(split, i, call->n_in);
     s[i].is_half = neap_is_half(s[i].own->type.dtype);
@@ -324,6 +336,9 @@ static void place_twins(const neap_call *call, const char *split, char *twin, si
     const neap_type part = part_type(&s[i].own->type, s[i].role, call->choice->part);
     s[i].wide.type = widened(&part);
     if (!s[i].is_half) continue;
+
+    /* A half: its twin holds a part. Of sums there is a second, which adds up what the parts have
+     * made. */
     const size_t bytes = twin_bytes(&part, &s[i].own->layout);
     if (s[i].own->data != NULL) s[i].wide.data = twin;
     if (twin != NULL) twin += bytes; /* NULL: all are empty */
@@ -378,7 +393,9 @@ void neap_widen_run(const neap_kernel *kernel, const neap_call *call) {
   /* Whole operands are one part of one row. */
   const int64_t part = split != NULL ? call->choice->part : 1;
   const int64_t n_all = split != NULL ? rows_of(s, n) : 1;
+
   inner.in = wide, inner.out = wide + call->n_in, inner.choice = &choice;
+  /* Part after part: in by the casts, through the kernel, out by take_part. */
   for (int64_t at = 0; at < n_all; at += part) {
     for (int i = 0; i < n; i++) {
       point(&s[i], at);
