@@ -165,18 +165,31 @@ static int64_t depth_of(const neap_type *y, const neap_type *w, neap_onednn_kind
   return columns == 0 ? 0 : neap_shape_elems(&y->shape) / columns;
 }
 
+/* y, or dy, which has its type: where it stands among the operands. */
+static const neap_type *y_of(const neap_choose *choose, neap_onednn_kind kind) {
+  if (kind == NEAP_ONEDNN_FC) return &choose->out[0];
+  return kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
+}
+
+/* Why not oneDNN's primitive. */
+static const char *why_product(bool few, bool turned) {
+  if (few) return "few rows, for which oneDNN's kernel is the slower one";
+  return turned ? "rows of whole pages, which oneDNN's kernel reads badly"
+                : "sums too long for oneDNN's kernel to keep their digits";
+}
+
 /* The rows are those of y or dy, the columns the N of w or dw; `kind` says at which operands they
  * stand. A choice to be like decides before the number of rows does. For the primitive all operands
  * count as plain at hand. Of deep sums it keeps too few digits. */
 static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
-  const neap_type *y = kind == NEAP_ONEDNN_FC              ? &choose->out[0]
-                       : kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0]
-                                                           : &choose->in[1];
+  const neap_type *y = y_of(choose, kind);
   const neap_type *w = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT ? &choose->out[0] : &choose->in[1];
   /* Of the weight's gradient the product alone: the bias is summed here. */
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind);
   c.n_out = 1;
   int64_t columns = w->shape.dim[0];
+  /* Rows of dy a multiple of 4 KiB apart fall upon the same lines of the cache where they are
+   * turned. */
   bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
   bool deep = depth_of(y, w, kind) > NEAP_DEEP;
@@ -185,14 +198,14 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
     few = turned = false;
     if (deep) return false;
   }
-  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few || turned || deep) {
+  bool by_product = few || turned || deep;
+  if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;
+  if (by_product) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
     choose->choice->other = "primitive";
     choose->choice->other_work = 1;
-    choose->choice->why = few      ? "few rows, for which oneDNN's kernel is the slower one"
-                          : turned ? "rows of whole pages, which oneDNN's kernel reads badly"
-                                   : "sums too long for oneDNN's kernel to keep their digits";
+    choose->choice->why = why_product(few, turned);
     return true;
   }
   choose->choice->how = "primitive";

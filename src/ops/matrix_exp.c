@@ -48,6 +48,9 @@ static double root_log2(int64_t n, const double *a, int power) {
 
 /* log2 of the norm of |a|^27; `row` and `next` are n numbers each. */
 static double log2_of_27th(int64_t n, const double *a, double *row, double *next) {
+  /* Largest column sums of powers of |a|, by a row vector times |a| again and again: n^2 each,
+   * where the powers themselves would be n^3. The vector is kept near 1 and its size counted in
+   * `log`. */
   double log = 0;
   for (int64_t c = 0; c < n; c++) row[c] = 1;
   for (int i = 0; i < 27; i++) {
@@ -69,8 +72,12 @@ static double log2_of_27th(int64_t n, const double *a, double *row, double *next
  * is below a rounding. */
 static int halvings(int64_t n, const double *a, const double roots[3], int scale, double *row) {
   const double reach = log2(LARGEST_NORM), quotient = -116.447; /* log2 of 1 / (C(26,13) 27!) */
+  /* Bounds of the norm of every high power by those of 6 and 8, or 8 and 10, whichever pair is
+   * better. */
   double eta = fmin(fmax(roots[0], roots[1]), fmax(roots[1], roots[2])) + scale;
   double times = fmax(ceil(eta - reach), 0);
+  /* The first term that the quotient leaves out, over |a|: log2 of its size in units of 2^-53. Each
+   * halving takes 26 powers of 2 from it. */
   double error =
     quotient + log2_of_27th(n, a, row, row + n) - log2(norm_of(n, a)) + 26 * (scale - times) + 53;
   if (error > 0) times += ceil(error / 26);
@@ -80,6 +87,7 @@ static int halvings(int64_t n, const double *a, const double roots[3], int scale
 
 /* The exponential of a 2x2 triangle's other element, divided by it: (e^p - e^q) / (p - q). */
 static double divided_difference(double p, double q) {
+  /* sinh(half) / half is 0 / 0 at 0: near it, the series, right to 1e-17 there. */
   double half = (p - q) / 2;
   double ratio = fabs(half) < 1e-4 ? 1 + half * half / 6 : sinh(half) / half;
   /* Far apart, sinh is infinite where the difference is not. */
@@ -92,6 +100,7 @@ static void set_lines(int64_t n, const double *a, int power, bool upper, double 
   for (int64_t c = 0; c < n; c++)
     for (int64_t r = 0; r < n; r++)
       if (upper ? r > c : r < c) y[c * n + r] = 0;
+  /* The line beside the diagonal is the exponential of 2x2 triangles, known in closed form. */
   for (int64_t i = 0; i < n; i++) {
     int64_t at = i * n + i, beside = upper ? at + n : at + 1;
     double own = ldexp(a[at], power);
@@ -114,8 +123,62 @@ static void scale_by(int64_t size, double *a, int power) {
   for (int64_t i = 0; i < size; i++) a[i] = ldexp(a[i], power);
 }
 
-/* The quotient is (v - u)^-1 (v + u), u of the odd powers of a and v of the even ones. */
-static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
+/* Scratch of one matrix: all (n,n), column by column, but the pivots. */
+typedef struct room {
+  double *a, *a2, *a4, *a6; /* the scaled matrix and its powers */
+  double *u, *v, *w;        /* sums, and what is made of them */
+  double *x;                /* the matrix as it came */
+  int *pivot;               /* n of them */
+} room;
+
+static room room_of(double *scratch, int64_t n) {
+  const int64_t size = n * n;
+  room k = {.a = scratch};
+  k.a2 = k.a + size;
+  k.a4 = k.a2 + size;
+  k.a6 = k.a4 + size;
+  k.u = k.a6 + size;
+  k.v = k.u + size;
+  k.w = k.v + size;
+  k.x = k.w + size;
+  k.pivot = (int *)(void *)(k.x + size);
+  return k;
+}
+
+/* Halves x until the quotient holds: a = x 2^-times with its powers 2, 4 and 6. Returns how
+ * often. */
+static int take_powers(int64_t n, const room *k) {
+  const int64_t size = n * n;
+  int scale = 0;
+  /* Of a large matrix the powers are those of a part of it, so that they are finite. */
+  double largest = 0;
+  for (int64_t i = 0; i < size; i++) largest = NEAP_MAX(largest, fabs(k->a[i]));
+  if (largest > 1) frexp(largest, &scale);
+  scale_by(size, k->a, -scale);
+
+  multiply(n, k->a, k->a, k->a2);
+  multiply(n, k->a2, k->a2, k->a4);
+  multiply(n, k->a2, k->a4, k->a6);
+  /* The powers 8 and 10 only for their norms: their places are free so far. */
+  multiply(n, k->a4, k->a4, k->u);
+  multiply(n, k->a4, k->a6, k->v);
+  double roots[] = {root_log2(n, k->a6, 6), root_log2(n, k->u, 8), root_log2(n, k->v, 10)};
+
+  /* What was too much or too little of the first scaling is put right in all four: by powers of 2,
+   * which round nothing. */
+  int n_halved = halvings(n, k->a, roots, scale, k->w), back = scale - n_halved;
+  scale_by(size, k->a, back);
+  scale_by(size, k->a2, 2 * back);
+  scale_by(size, k->a4, 4 * back);
+  scale_by(size, k->a6, 6 * back);
+  return n_halved;
+}
+
+/* exp(a) in k->v by the quotient (v - u)^-1 (v + u), u of the odd powers of a and v of the even
+ * ones. With powers up to 6 at hand degree 13 takes three more products (Higham, SIAM J. Matrix
+ * Anal. Appl. 26, 2005). */
+static void take_quotient(int64_t n, const room *k) {
+  /* b[i] of a^i: (26 - i)! / (i! (13 - i)!), Pade's coefficients without their denominator. */
   static const double b[] = {64764752532480000.,
                              32382376266240000.,
                              7771770303897600.,
@@ -130,60 +193,51 @@ static void exp_one(const neap_matrix_job *j, int64_t at, double *a) {
                              16380.,
                              182.,
                              1.};
-  const neap_operand *y = &j->call->out[0];
-  int64_t n = j->size.n, size = n * n;
-  double *a2 = a + size, *a4 = a2 + size, *a6 = a4 + size, *u = a6 + size, *v = u + size,
-         *w = v + size, *x = w + size;
-  int *pivot = (int *)(void *)(x + size), scale = 0;
-  if (!neap_matrix_load(&j->call->in[0], at, n, n, a)) {
-    neap_matrix_fill(y, at, size, NAN);
-    return;
-  }
-  memcpy(x, a, (size_t)size * sizeof *x);
-  bool upper = is_triangle(n, a, true), triangle = upper || is_triangle(n, a, false);
-
-  /* Of a large matrix the powers are those of a part of it, so that they are finite. */
-  double largest = 0;
-  for (int64_t i = 0; i < size; i++) largest = NEAP_MAX(largest, fabs(a[i]));
-  if (largest > 1) frexp(largest, &scale);
-  scale_by(size, a, -scale);
-  multiply(n, a, a, a2);
-  multiply(n, a2, a2, a4);
-  multiply(n, a2, a4, a6);
-  multiply(n, a4, a4, u);
-  multiply(n, a4, a6, v);
-  double roots[] = {root_log2(n, a6, 6), root_log2(n, u, 8), root_log2(n, v, 10)};
-  int n_halved = halvings(n, a, roots, scale, w), back = scale - n_halved;
-  scale_by(size, a, back);
-  scale_by(size, a2, 2 * back);
-  scale_by(size, a4, 4 * back);
-  scale_by(size, a6, 6 * back);
+  const int64_t size = n * n;
+  double *u = k->u, *v = k->v, *w = k->w;
 
   /* u = a (a6 (b13 a6 + b11 a4 + b9 a2) + b7 a6 + b5 a4 + b3 a2 + b1) */
-  combine(n, a6, b[13], a4, b[11], a2, b[9], 0, v);
-  multiply(n, a6, v, w);
-  combine(n, a6, b[7], a4, b[5], a2, b[3], b[1], v);
+  combine(n, k->a6, b[13], k->a4, b[11], k->a2, b[9], 0, v);
+  multiply(n, k->a6, v, w);
+  combine(n, k->a6, b[7], k->a4, b[5], k->a2, b[3], b[1], v);
   for (int64_t i = 0; i < size; i++) w[i] += v[i];
-  multiply(n, a, w, u);
-  /* v likewise, of the even powers */
-  combine(n, a6, b[12], a4, b[10], a2, b[8], 0, w);
-  multiply(n, a6, w, v);
-  combine(n, a6, b[6], a4, b[4], a2, b[2], b[0], w);
+  multiply(n, k->a, w, u);
+
+  /* v likewise, of the even powers; then w = v - u and v + u in v */
+  combine(n, k->a6, b[12], k->a4, b[10], k->a2, b[8], 0, w);
+  multiply(n, k->a6, w, v);
+  combine(n, k->a6, b[6], k->a4, b[4], k->a2, b[2], b[0], w);
   for (int64_t i = 0; i < size; i++) {
     v[i] += w[i];
     w[i] = v[i] - u[i];
     v[i] += u[i];
   }
-  neap_lapack_lu(n, w, pivot);
-  neap_lapack_lu_solve(false, n, n, w, pivot, v);
+  neap_lapack_lu(n, w, k->pivot);
+  neap_lapack_lu_solve(false, n, n, w, k->pivot, v);
+}
 
-  for (int left = n_halved; left >= 0; left--) {
-    if (triangle) set_lines(n, x, -left, upper, v);
-    if (left == 0) break;
-    multiply(n, v, v, w);
-    memcpy(v, w, (size_t)size * sizeof *v);
+static void exp_one(const neap_matrix_job *j, int64_t at, double *scratch) {
+  const neap_operand *y = &j->call->out[0];
+  int64_t n = j->size.n, size = n * n;
+  const room k = room_of(scratch, n);
+  if (!neap_matrix_load(&j->call->in[0], at, n, n, k.a)) {
+    neap_matrix_fill(y, at, size, NAN);
+    return;
   }
-  neap_matrix_store(y, at, n, n, n, v);
+  memcpy(k.x, k.a, (size_t)size * sizeof *k.x);
+  bool upper = is_triangle(n, k.a, true), triangle = upper || is_triangle(n, k.a, false);
+  int n_halved = take_powers(n, &k);
+  take_quotient(n, &k);
+
+  /* exp(x) is exp(x 2^-times) squared as often. With `left` squares to go v is exp(x 2^-left), of
+   * which a triangle knows two lines exactly. */
+  for (int left = n_halved; left >= 0; left--) {
+    if (triangle) set_lines(n, k.x, -left, upper, k.v);
+    if (left == 0) break;
+    multiply(n, k.v, k.v, k.w);
+    memcpy(k.v, k.w, (size_t)size * sizeof *k.v);
+  }
+  neap_matrix_store(y, at, n, n, n, k.v);
 }
 
 static bool choose(neap_choose *c) {
@@ -210,6 +264,7 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 static neap_status grad(neap_grad *g, neap_error *error) {
   (void)error;
   neap_shape x = neap_grad_type(g, g->in[0]).shape;
+  /* x' is x with its last two dimensions changed. */
   int64_t perm[NEAP_MAX_DIM];
   for (int d = 0; d < x.n_dim; d++) perm[d] = d < x.n_dim - 2 ? d : 2 * x.n_dim - 3 - d;
   neap_value_id t = neap_grad_emit1(g, "Permute", 1, &g->in[0], NULL,
@@ -220,12 +275,15 @@ static neap_status grad(neap_grad *g, neap_error *error) {
                                  NEAP_SET_INT("dtype", neap_grad_type(g, t).dtype),
                                  NEAP_SET_INTS("shape", x.n_dim, x.dim),
                                  {0}});
+  /* The four corners as one matrix (2N,2N). */
   const neap_set columns[] = {NEAP_SET_INT("axis", -1), {0}},
                  rows[] = {NEAP_SET_INT("axis", -2), {0}};
   neap_value_id upper =
     neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){t, g->dout[0]}, NULL, columns);
   neap_value_id lower = neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){zero, t}, NULL, columns);
   neap_value_id both = neap_grad_emit1(g, "Concat", 2, (neap_value_id[]){upper, lower}, NULL, rows);
+  /* The upper right corner of its exponential is dx: that of the derivative in direction dy at
+   * x'. */
   neap_value_id y = neap_grad_emit1(g, "MatrixExp", 1, &both, NULL, NULL), half[2], corner[2];
   neap_grad_emit(g, "Split", 1, &y, 2, half, NULL, rows);
   neap_grad_emit(g, "Split", 1, &half[0], 2, corner, NULL, columns);

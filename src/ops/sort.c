@@ -42,7 +42,8 @@ static int axis_of(const neap_op *op, const neap_attr_value *attrs, int n_dim) {
 }
 
 static int64_t row_elems(const neap_shape *x, int axis) {
-  return axis < 0 ? neap_shape_elems(x) : x->n_dim == 0 ? 1 : x->dim[axis];
+  if (axis < 0) return neap_shape_elems(x);
+  return x->n_dim == 0 ? 1 : x->dim[axis];
 }
 
 /* Rows of a part are sorted in its scratch, one after the other. */
@@ -62,6 +63,8 @@ static void sort_parts(void *context, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++) {
     void *scratch = neap_call_scratch(j->call, (size_t)p * neap_order_bytes(1, j->n));
     for (int64_t row = j->n_row * p / j->n_part; row < j->n_row * (p + 1) / j->n_part; row++) {
+      /* Rows of x (outer, n, inner) are numbered (outer, inner): a row's elements lie `inner`
+       * apart. */
       int64_t at = row / j->inner * j->n * j->inner + row % j->inner;
       j->take(j, neap_order(&j->call->in[0], at, j->inner, j->n, j->descending, scratch), row, at);
     }
@@ -108,6 +111,7 @@ static int by_index(const void *a, const void *b) {
 static void take_first(const job *j, const neap_ordered *order, int64_t row, int64_t at) {
   const neap_call *call = j->call;
   int64_t *indices = call->out[call->n_out - 1].data;
+  /* As in x, but that a row has n_taken elements. */
   int64_t to = row / j->inner * j->n_taken * j->inner + row % j->inner;
   /* The scratch is this row's alone, so that it may be sorted once more. */
   if (j->as_they_stand)
@@ -170,13 +174,15 @@ static void cost(const neap_infer *c, neap_cost *cost) {
 /* The lower of two in the middle; a NaN where there is one, the first. */
 static void take_median(const job *j, const neap_ordered *order, int64_t row, int64_t at) {
   const neap_call *call = j->call;
+  /* NaN is ordered behind all numbers: where there is one, the last is. */
   int64_t middle = (j->n - 1) / 2, last = order[j->n - 1].index;
   bool is_float = neap_dtype_is_float(call->in[0].type.dtype);
   double end =
     is_float ? neap_element_get(call->in[0].type.dtype, call->in[0].data, at + last * j->inner) : 0;
   if (end != end) {
     /* They are equal to each other, and in their order. */
-    for (middle = j->n - 1; middle > 0 && order[middle - 1].key == order[j->n - 1].key;) middle--;
+    middle = j->n - 1;
+    while (middle > 0 && order[middle - 1].key == order[j->n - 1].key) middle--;
   }
   int64_t index = order[middle].index;
   ((int64_t *)call->out[1].data)[row] = index;
@@ -189,6 +195,7 @@ static neap_status infer_median(neap_infer *c, neap_error *error) {
   const neap_shape *x = &c->in[0].shape;
   int axis = 0;
   if (c->attrs[AXIS].given) NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));
+  /* Without an axis all dimensions are one row. */
   unsigned axes = c->attrs[AXIS].given ? 1u << axis : (1u << x->n_dim) - 1;
   c->out[0] = (neap_type){c->in[0].dtype, neap_reduce_shape(x, axes, c->attrs[KEEPDIM].i != 0)};
   c->out[1] = (neap_type){NEAP_DTYPE_I64, c->out[0].shape};
@@ -213,6 +220,7 @@ static void search(void *context, int64_t begin, int64_t end) {
   int64_t *out = j->call->out[0].data;
   bool right = j->call->attrs[RIGHT].i != 0;
   for (int64_t i = begin; i < end; i++) {
+    /* Keys compare as unsigned integers, whatever the dtype; NaN goes last. */
     uint64_t key = neap_order_key(values->type.dtype, values->data, i);
     int64_t row = j->n_value > 0 ? i / j->n_value * j->n : 0, low = 0, high = j->n;
     /* All before `low` go before the value, none from `high` on. */
