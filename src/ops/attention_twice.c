@@ -1,6 +1,6 @@
-/* attention_twice.c: the gradient of AttentionGrad and PackedAttentionGrad, made of other ops, which
- * have gradients themselves. The scores are held whole, as the backward does not: this is for small
- * things.
+/* attention_twice.c: the gradient of AttentionGrad and PackedAttentionGrad, made of other ops,
+ * which have gradients themselves. The scores are held whole, as the backward does not: this is for
+ * small things.
  *
  * With p = exp(scale q k' + mask - lse), dp = dy v', ds = p (dp - rows(dp p)), the backward gives
  * dq = scale ds k, dk = scale ds' q, dv = p' dy. Let a, b, c and w arrive for dq, dk, dv and ds:

@@ -48,9 +48,11 @@ static job new_job(const neap_call *call, const neap_shape *x, const neap_shape 
 
 void neap_conv_each_tap(const neap_conv_row *r, neap_conv_tap tap, void *context) {
   const neap_window *w = r->w;
+  /* Output channel o reads the channels of its group alone. */
   int64_t c0 = r->o / r->group_o * r->group_c;
   for (int64_t c = 0; c < r->group_c; c++)
     for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
+      /* Row od of the output, tap kd: row d of x, or padding, which adds nothing. */
       int64_t d = r->od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
       if (d < 0 || d >= w->in[0]) continue;
       for (int64_t kh = 0; kh < w->kernel[1]; kh++) {
@@ -116,6 +118,7 @@ void neap_conv_ref_forward(const neap_call *call) {
 
 /* Output that reads x position `at` with `tap`: -1 when there is none. */
 static int64_t reader(const neap_window *w, int d, int64_t at, int64_t tap) {
+  /* at = o stride - begin + tap dilation, solved for o; what leaves a remainder was passed over. */
   int64_t o = at + w->begin[d] - tap * w->dilation[d];
   return o >= 0 && o % w->stride[d] == 0 && o / w->stride[d] < w->out[d] ? o / w->stride[d] : -1;
 }
@@ -125,6 +128,7 @@ static int64_t reader(const neap_window *w, int d, int64_t at, int64_t tap) {
 static void grad_input_row(const job *j, int64_t n_i, int64_t c, int64_t d, int64_t h, int64_t from,
                            int64_t n, double *sum) {
   const neap_window *w = &j->w;
+  /* Channel c was read by the outputs of its own group alone. */
   int64_t o0 = c / j->group_c * j->group_o;
   for (int64_t o = o0; o < o0 + j->group_o; o++)
     for (int64_t kd = 0; kd < w->kernel[0]; kd++) {
@@ -187,6 +191,7 @@ static double grad_weight_tap(const job *j, int64_t o, int64_t c, int64_t kd, in
   neap_window_range(w, 2, kw, 0, w->in[2], &a, &b);
   /* A tap that never falls inside x has nothing to multiply. */
   if (a >= b) return 0;
+  /* Image after image, each row of outputs against the row of x that the tap reads. */
   for (int64_t n_i = 0; n_i < w->batch; n_i++)
     for (int64_t od = d0; od < d1; od++)
       for (int64_t oh = h0; oh < h1; oh++) {

@@ -85,6 +85,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   /* y's channels; its sizes follow, dimension by dimension. */
   int64_t n_out = neap_count_mul(weight->dim[1], c->attrs[GROUPS].i);
 
+  /* w.in is the size of x here, whose elements are the windows; y has no size yet. */
   neap_window w = neap_window_of(c->attrs, x, NULL, weight->dim + 2);
   neap_shape y = {.n_dim = x->n_dim, .dim = {x->dim[0], n_out}};
   for (int i = 0; i < w.n; i++) {
@@ -140,6 +141,7 @@ static neap_value_id cut(neap_grad *g, const neap_window *w) {
   int64_t axes[3], starts[3], ends[3];
   int n = 0;
   for (int d = 3 - w->n; d < 3; d++) {
+    /* Less than a stride is left over: Conv itself passes over it. */
     if (w->end[d] > -w->stride[d]) continue;
     axes[n] = 2 + d - (3 - w->n), starts[n] = 0,
     ends[n] = w->in[d] + w->end[d]; /* of Slice: the last one, from 1 */
@@ -160,6 +162,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   neap_type x = neap_grad_type(g, g->in[0]), weight = neap_grad_type(g, g->in[1]),
             y = neap_grad_type(g, g->out[0]);
   neap_window w = neap_conv_window(g->op, g->attrs, &y.shape, &x.shape, &weight.shape);
+  /* The padding of that Conv: as here, and behind never less than nothing, since dy was cut. */
   int64_t pad[6];
   for (int i = 0; i < w.n; i++) {
     pad[i] = w.begin[3 - w.n + i];
@@ -175,6 +178,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
                       (neap_set[]){NEAP_SET_INTS("pad", 2 * w.n, pad),
                                    NEAP_SET_INTS("shape", weight.shape.n_dim, weight.shape.dim),
                                    {0}});
+  /* The bias is added to every element of its channel: all dimensions but that one are summed. */
   if (g->n_in > 2 && g->want[2]) {
     int64_t axes[4] = {0, 2, 3, 4};
     g->din[2] = neap_grad_emit1(g, "Sum", 1, g->dout, NULL,
@@ -204,6 +208,7 @@ static void run_dnnl(const neap_call *call) {
 static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_CONV_GRAD_INPUT);
   const neap_shape *w = &choose->in[1].shape;
+  /* Sums are over O/g channels and the window: too long, they lose digits in oneDNN. */
   int64_t window = neap_shape_span(w, 2, w->n_dim);
   if (neap_count_mul(w->dim[0] / choose->attrs[GROUPS].i, window) > NEAP_DEEP) return false;
   c.n_in = 2;

@@ -101,10 +101,12 @@ static double weigh(const rows_job *j, int64_t row, int64_t *n_positive) {
 /* Each draw is the first class up to which the weights add up to more than it. */
 static void draw_again(const rows_job *j, int64_t row, double *sum) {
   double total = 0;
+  /* Running sums of the weights, which grow: the place of a draw in them is found by halving. */
   for (int64_t c = 0; c < j->n_class; c++)
     sum[c] = total += neap_number_at(&j->call->in[0], row * j->n_class + c);
   int64_t *out = (int64_t *)j->call->out[0].data + row * j->n;
   for (int64_t k = 0; k < j->n; k++) {
+    /* In [0,total): so below the last sum, and `high` is right from the start. */
     double u = draw_unit(j->call, row * j->n + k) * total;
     int64_t low = 0, high = j->n_class - 1;
     while (low < high) {
@@ -136,6 +138,7 @@ static void draw_once(const rows_job *j, int64_t row, double *time) {
 static void draw_row(const rows_job *j, int64_t row, double *room) {
   int64_t n_positive;
   double total = weigh(j, row, &n_positive);
+  /* With replacement one class is enough. */
   int64_t needed = j->replacement ? 1 : j->n;
   if (total >= 0 && n_positive >= needed) {
     (j->replacement ? draw_again : draw_once)(j, row, room);
@@ -262,6 +265,7 @@ enum { LOW = NEAP_FILL_NEXT, HIGH };
 static void int_range(void *context, int64_t begin, int64_t end) {
   const neap_call *call = context;
   const neap_operand *out = &call->out[0];
+  /* As unsigned numbers: high - low may be larger than the largest signed one. */
   uint64_t low = (uint64_t)call->attrs[LOW].i, n = (uint64_t)call->attrs[HIGH].i - low;
   for (int64_t i = begin; i < end; i++)
     neap_element_set_i64(out->type.dtype, out->data, i, (int64_t)(low + draw_bits(call, i) % n));
@@ -317,6 +321,8 @@ static void truncated_range(void *context, int64_t begin, int64_t end) {
          high = (a[MOST].f - mean) / std, sign = low > 0 ? -1 : 1;
   double from = share_below(sign > 0 ? low : -high), to = share_below(sign > 0 ? high : -low);
   for (int64_t i = begin; i < end; i++) {
+    /* Half a step on from the draw, so that neither end of the distribution, which is infinite, is
+     * hit. */
     double share = from + (to - from) * (draw_unit(call, i) + 0x1p-54);
     double x = mean + std * sign * M_SQRT2 * neap_erfinv(2 * share - 1);
     neap_number_put(&call->out[0], i, fmin(fmax(x, a[LEAST].f), a[MOST].f));

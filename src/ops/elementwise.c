@@ -21,12 +21,14 @@ typedef struct walk {
 
 /* Stride of input `in`, of shape `shape`, along dimension d of an output of n_dim dimensions. */
 static int64_t broadcast_stride(const neap_shape *shape, int d, int n_dim) {
+  /* Aligned at the last dimension, as NumPy has it. */
   int own = d - (n_dim - shape->n_dim);
   return own < 0 || shape->dim[own] == 1 ? 0 : neap_shape_span(shape, own + 1, shape->n_dim);
 }
 
 /* Appends a dimension of n elements, merging it with the one before where all inputs allow. */
 static void add_dim(walk *w, int64_t n, const int64_t stride[NEAP_ROW_MAX_IN]) {
+  /* An outer step of n inner steps, for every input: then the two dimensions are one. */
   bool merge = w->n_dim > 0;
   for (int k = 0; k < w->n_in; k++)
     if (merge && w->stride[k][w->n_dim - 1] != stride[k] * n) merge = false;
@@ -156,6 +158,7 @@ void neap_elementwise_run_on(const neap_call *call, int n_in, const int *in, int
                              const int *out, const neap_row_loop loops[NEAP_N_DTYPE],
                              const double *param) {
   static const neap_operand absent;
+  /* Halves have no loop of their own: that of f32, in tiles. */
   walk w = {.call = call,
             .loop = loops[neap_compute_dtype(call->in[in[0]].type.dtype)],
             .param = param,

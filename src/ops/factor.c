@@ -103,6 +103,7 @@ static neap_status infer_qr(neap_infer *c, neap_error *error) {
 static neap_status grad_qr(neap_grad *g, neap_error *error) {
   neap_shape x = neap_grad_type(g, g->in[0]).shape;
   int64_t m = x.dim[x.n_dim - 2], n = x.dim[x.n_dim - 1];
+  /* Columns of q beyond x's are any that are orthogonal to it: nothing says how they move. */
   if (is_full(g->attrs) && m > n)
     return neap_fail(error, NEAP_GRAPH, "no gradient is defined through Qr with full");
   return neap_formula_gradient(

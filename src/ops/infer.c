@@ -115,6 +115,7 @@ static neap_status no_kernel(const neap_infer *infer, neap_error *error) {
     all |= neap_kernel_dtypes(k) & NEAP_FLOATS;
   /* As if one kernel had all dtypes that there are: an operand beyond those is to blame by
    * itself. */
+
   const neap_kernel any = {.engine = NEAP_ENGINE_REF, .dtypes = all};
   for (int i = 0; i < infer->n_in + infer->n_out; i++) {
     bool is_in = i < infer->n_in;
@@ -152,6 +153,7 @@ neap_status neap_infer_types(neap_infer *infer, neap_error *error) {
   if (infer->op->infer == NULL)
     return neap_fail(error, NEAP_INTERNAL, "the op has no infer function");
   NEAP_TRY(infer->op->infer(infer, error));
+  /* Shapes are checked here for all ops, and not by each infer. */
   for (int k = 0; k < infer->n_out; k++) {
     const neap_arg *arg = neap_op_output(infer->op, k);
     bool is_stash = arg != NULL && (arg->flags & NEAP_ARG_STASH) != 0;
@@ -186,6 +188,7 @@ neap_status neap_infer_like(neap_infer *infer, neap_error *error) {
 neap_status neap_infer_attr_type(const neap_infer *infer, int attr, neap_type *out,
                                  neap_error *error) {
   const neap_attr_value *shape = &infer->attrs[attr];
+  /* The message is the check's own, under the code and the operand of this op. */
   *out = (neap_type){infer->in[0].dtype, neap_shape_of(shape->n, shape->ints)};
   neap_error why = {0};
   if (neap_type_check(out, infer->op->attrs[attr].name, &why) == NEAP_OK) return NEAP_OK;

@@ -6,11 +6,14 @@
 #include <string.h>
 
 uint64_t neap_order_key(neap_dtype dtype, const void *data, int64_t i) {
+  /* A signed integer with its top bit turned is an unsigned one of the same order. */
   const uint64_t top = (uint64_t)1 << 63;
   if (!neap_dtype_is_float(dtype)) return (uint64_t)neap_element_get_i64(dtype, data, i) ^ top;
   /* -0 plus 0 is 0. */
   double value = neap_element_get(dtype, data, i) + 0.0;
   if (value != value) return UINT64_MAX;
+  /* The bits of positive floats are in their order, those of negative ones in the opposite: so the
+   * first get the top bit and the second are turned. */
   uint64_t bits;
   memcpy(&bits, &value, sizeof bits);
   return bits >= top ? ~bits : bits | top;
@@ -36,6 +39,7 @@ static void insert(neap_ordered *row, int64_t n) {
 static void distribute(const neap_ordered *from, neap_ordered *to, int64_t n, int byte,
                        const int64_t count[DIGITS]) {
   int64_t place[DIGITS], sum = 0;
+  /* Where each digit's elements begin: behind all of the smaller digits. */
   for (int d = 0; d < DIGITS; d++) {
     place[d] = sum;
     sum += count[d];
@@ -58,6 +62,7 @@ const neap_ordered *neap_order(const neap_operand *x, int64_t at, int64_t step, 
     insert(from, n);
     return from;
   }
+  /* All bytes are counted in one walk; in any order of the row the counts are the same. */
   int64_t count[N_BYTE][DIGITS] = {{0}};
   for (int64_t i = 0; i < n; i++)
     for (int b = 0; b < N_BYTE; b++) count[b][from[i].key >> 8 * b & 0xff]++;

@@ -96,6 +96,7 @@ static void run_roll(const neap_call *call) {
   neap_shape_strides(&x, stride);
   int64_t bytes = (int64_t)neap_dtype_bytes(call->in[0].type.dtype);
   /* Bit d of `front`: whether the box is of dimension d's part that comes to the front. */
+  /* No more than 2^8 boxes for the eight dimensions of a tensor; an empty one moves nothing. */
   for (int front = 0; front < 1 << x.n_dim; front++) {
     neap_move move = {0};
     int64_t from = 0, to = 0;
@@ -169,6 +170,8 @@ static neap_status grad_tile(neap_grad *g, neap_error *error) {
   bool is_half = neap_dtype_in(x.dtype, NEAP_HALVES);
   neap_value_id sum = is_half ? neap_grad_cast(g, g->dout[0], NEAP_DTYPE_F32) : g->dout[0];
   for (int d = 0; d < x.shape.n_dim; d++) {
+    /* Dimensions before d are x's by now, those behind it still y's: (before, n, behind), with x's
+     * own dimension d the first of what is behind. */
     int64_t n = repeats->ints[d], before = neap_shape_span(&x.shape, 0, d);
     if (n == 1) continue;
     int64_t behind = neap_count_mul(x.shape.dim[d], neap_shape_span(&y, d + 1, y.n_dim));
@@ -225,6 +228,7 @@ static void run_block(const neap_call *call, bool to_space) {
   int64_t b = call->attrs[BLOCKSIZE].i, n = neap_shape_span(deep, 0, last - 2),
           channels = wide->dim[last - 2], h = deep->dim[last - 1], w = deep->dim[last];
   bool dcr = call->attrs[MODE].i == MODE_DCR;
+  /* The box in six letters: batch, channel, place in the block (row, column), row, column. */
   const int64_t dim[] = {n, channels, b, b, h, w};
   const int64_t deep_stride[] = {channels * b * b * h * w,
                                  (dcr ? 1 : b * b) * h * w,
@@ -232,6 +236,8 @@ static void run_block(const neap_call *call, bool to_space) {
                                  (dcr ? channels : 1) * h * w,
                                  w,
                                  1};
+  /* Wide, (n,channels,h b,w b): a step of the block is one row or column, one of h or w is b of
+   * them. */
   const int64_t wide_stride[] = {channels * b * b * h * w, b * b * h * w, w * b, 1, b * w * b, b};
   neap_move move = {0};
   for (int d = 0; d < 6; d++)

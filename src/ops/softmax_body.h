@@ -91,6 +91,7 @@ NEAP_MULTIVERSION static void OF(back_columns)(const T *y, const T *dy, T *dx, i
   for (int64_t c = 0; c < n_class; c++)
     for (int64_t j = 0; j < columns; j++)
       off[j] += y[c * inner + j] > (T)0.5 ? dy[c * inner + j] : 0;
+  /* The sum of the others' y dy in runs: T within a run, double across them (row.h). */
   NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
     for (int64_t j = 0; j < columns; j++) sum[j] = 0;
     for (int64_t c = from; c < to; c++)
@@ -127,6 +128,7 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
                                                    int64_t inner, int64_t columns) {
   T rest[BLOCK], own[BLOCK], log_top[BLOCK] = {0}, less[BLOCK];
   double total[BLOCK] = {0}, total_own[BLOCK] = {0};
+  /* Of each column: the sum of dy without the top class, its own dy, and its log probability. */
   NEAP_EACH_PART(n_class, NEAP_RUN, from, to) {
     for (int64_t j = 0; j < columns; j++) rest[j] = own[j] = 0;
     for (int64_t c = from; c < to; c++)
@@ -149,6 +151,7 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
     own[j] = (T)total_own[j];
   }
   for (int64_t j = 0; j < columns; j++) less[j] = (T)expm1((double)log_top[j]);
+  /* dx of the top class by expm1, so that it is not dy less nearly dy; of the others as it says. */
   for (int64_t c = 0; c < n_class; c++)
     for (int64_t j = 0; j < columns; j++) {
       T p = y[c * inner + j], g = dy[c * inner + j], e = neap_exp(p);
@@ -160,7 +163,8 @@ NEAP_MULTIVERSION static void OF(log_back_columns)(const T *y, const T *dy, T *d
 NEAP_MULTIVERSION static void OF(log_back_row)(const T *y, const T *dy, T *dx, int64_t n) {
   /* As log_back_columns, for one dense row. */
   double all = 0, own = 0, log_top = 0;
-  /* In double: a compiler that adds one after the other, as for some processors, rounds as often. */
+  /* In double: a compiler that adds one after the other, as for some processors, rounds as
+   * often. */
 #pragma omp simd reduction(+ : all, own, log_top)
   for (int64_t i = 0; i < n; i++) {
     bool is_top = y[i] > LOG_HALF;
@@ -180,6 +184,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end, float *tile)
   const job *k = context;
   float *tile_dy = tile == NULL ? NULL : tile + block_elems(k);
   for (int64_t i = begin; i < end; i++) {
+    /* Pair i of the job, as in forward. */
     int64_t first = i % k->n_block * BLOCK, at = i / k->n_block * k->n_class * k->inner + first;
     int64_t columns = NEAP_MIN(k->inner - first, BLOCK), n_piece = k->n_class, n = columns;
     if (k->inner == 1) n_piece = 1, n = k->n_class;

@@ -102,15 +102,15 @@ enum { NEAP_CONV_GROUPS = NEAP_WINDOW_N_ATTR, NEAP_CONV_N_ATTR };
 /* Whether a grouped convolution is better off with a product by group: see there. */
 bool neap_conv_is_ragged(const neap_op *op, const neap_attr_value *attrs, const neap_type *in,
                          const neap_type *out);
-/* Outputs [from, from + n) of row (od, oh) of the plane that filter `o` makes of an image, in groups
- * of group_o filters over group_c channels. */
+/* Outputs [from, from + n) of row (od, oh) of the plane that filter `o` makes of an image, in
+ * groups of group_o filters over group_c channels. */
 typedef struct neap_conv_row {
   const neap_window *w;
   int64_t group_c, group_o;
   int64_t image, o, od, oh, from, n;
 } neap_conv_row;
-/* What one tap gives outputs [first, first + n) of the row: x is read at `x`, `x` + the window's last
- * stride and so on, all inside; its weight stands at `weight`. */
+/* What one tap gives outputs [first, first + n) of the row: x is read at `x`, `x` + the window's
+ * last stride and so on, all inside; its weight stands at `weight`. */
 typedef void (*neap_conv_tap)(void *context, int64_t x, int64_t weight, int64_t first, int64_t n);
 /* All taps of a row but those that only meet padding, in the order of the weight. */
 void neap_conv_each_tap(const neap_conv_row *row, neap_conv_tap tap, void *context);
