@@ -16,8 +16,8 @@ NEAP_MULTIVERSION static void OF(move_row)(const job *j, int64_t r, bool into_co
       int64_t d = od * w->stride[0] - w->begin[0] + kd * w->dilation[0];
       int64_t h = oh * w->stride[1] - w->begin[1] + kh * w->dilation[1];
       bool inside = d >= 0 && d < w->in[0] && h >= 0 && h < w->in[1];
-      int64_t row = (d * w->in[1] + h) * w->in[2] +
-                    shift; /* plane[row + i s] is what output i reads, when inside */
+      /* plane[row + i s] is what output i reads, when inside */
+      int64_t row = (d * w->in[1] + h) * w->in[2] + shift;
       if (into_columns && !inside) {
         memset(column, 0, (size_t)w->out[2] * sizeof(T));
       } else if (into_columns) {

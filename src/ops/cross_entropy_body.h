@@ -21,7 +21,7 @@ static OF(row) OF(row_at)(const job *k, int64_t first, float *tile) {
 /* t_c of class c. */
 static double OF(target)(const job *k, target t, const OF(row) * r, int64_t c) {
   double even = k->smoothing / (double)k->n_class;
-  double share = k->is_soft ? (double)r->share[c * r->step] : (c == t.label ? 1.0 : 0.0);
+  double share = k->is_soft ? (double)r->share[c * r->step] : (double)(c == t.label);
   return class_weight(k, c) * ((1 - k->smoothing) * share + even);
 }
 

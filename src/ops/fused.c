@@ -225,7 +225,9 @@ static bool choose_fc_dnnl(neap_choose *choose) {
     if (columns == 0 || choose->in[NEAP_FUSED_W].shape.dim[1] > NEAP_DEEP) return false;
     few = false;
   }
-  if (choose->like != NULL ? choose->like->algorithm == PRODUCT : few) {
+  bool by_product = few;
+  if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;
+  if (by_product) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";
     choose->choice->other = "primitive";

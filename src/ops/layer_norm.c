@@ -2,12 +2,12 @@
  *
  * x is seen as (M,N): the dimensions from `axis` on, N elements, are normalised together. The
  * forward saves mean and rstd (1 / standard deviation) of each row for the backward, in f32 where x
- * is bf16 or f16. RmsNorm is the
- * same without mean and beta: z = x rstd.
+ * is bf16 or f16. RmsNorm is the same without mean and beta: z = x rstd.
  *
  * dgamma and dbeta are sums over rows: each thread adds its rows to a pair of its own in the
  * scratch, runs of them in their type and the runs in double, and the pairs are added in thread
- * order. INVARIANT: bits depend on the number of threads, not on timing.
+ * order.
+ * INVARIANT: bits depend on the number of threads, not on timing.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -215,8 +215,10 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
   neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0],
                          g->out[n_stat]};
   if (n_stat == 2) in[4] = g->out[1];
+  int n_vector = want_gamma ? 1 : 0;
+  if (want_beta) n_vector = 2;
   neap_value_id out[3];
-  neap_grad_emit(g, op, 3 + n_stat, in, want_beta ? 3 : want_gamma ? 2 : 1, out, g, NULL);
+  neap_grad_emit(g, op, 3 + n_stat, in, 1 + n_vector, out, g, NULL);
   g->din[X] = out[0];
   if (want_gamma) g->din[GAMMA] = out[1];
   if (want_beta) g->din[BETA] = out[2];

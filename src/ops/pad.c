@@ -109,6 +109,13 @@ static int64_t source_row(const frame *f, int64_t r) {
   return row;
 }
 
+/* Elements [from, to) of a row of y, each from where its position shows in the row x. */
+static void show(const job *k, const char *x, char *y, int64_t from, int64_t to) {
+  const int last = k->f.n_dim - 1;
+  for (int64_t i = from; i < to; i++)
+    memcpy(y + i * k->bytes, x + source_of(&k->f, last, i) * k->bytes, (size_t)k->bytes);
+}
+
 /* Rows [begin, end) of y. What shows nothing has been filled. */
 static void pad_rows(void *context, int64_t begin, int64_t end) {
   const job *k = context;
@@ -126,11 +133,8 @@ static void pad_rows(void *context, int64_t begin, int64_t end) {
       memcpy(y + low * k->bytes, x + (low - f->before[last]) * k->bytes,
              (size_t)((high - low) * k->bytes));
     if (f->mode == CONSTANT) continue;
-    for (int64_t i = 0; i < k->n; i++) {
-      if (i == low) i = high; /* to what is behind x */
-      if (i >= k->n) break;
-      memcpy(y + i * k->bytes, x + source_of(f, last, i) * k->bytes, (size_t)k->bytes);
-    }
+    show(k, x, y, 0, low);
+    show(k, x, y, high, k->n);
   }
 }
 
