@@ -7,8 +7,8 @@
  * lengths.
  *
  * INVARIANT: rows of the cache behind a sequence's last one are never read: what lies there, zeros
- * or rows of a text given up, has no influence. INVARIANT: no byte outside the cache is touched,
- * whatever `position` says.
+ * or rows of a text given up, has no influence.
+ * INVARIANT: no byte outside the cache is touched, whatever `position` says.
  */
 #include "math/attention.h"
 #include "ops/op.h"
@@ -82,6 +82,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, K, error, "q %s, k %s and v %s do not fit together",
                            neap_shape_text(q, text[0]), neap_shape_text(k, text[1]),
                            neap_shape_text(v, text[2]));
+  /* The caches have rows as wide as k's and v's, and as many as each other. */
   NEAP_TRY(check_cache(c, KEYS, K, error));
   NEAP_TRY(check_cache(c, VALUES, V, error));
   if (c->in[VALUES].shape.dim[1] != a.n_key)
@@ -91,6 +92,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (a.n_key == 0)
     return neap_infer_fail(c, NEAP_SHAPE, KEYS, error, "a cache has at least one row, got %s",
                            neap_shape_text(&c->in[KEYS].shape, text[0]));
+  /* A position for each sequence: texts of different lengths are read side by side. */
   NEAP_TRY(neap_infer_rank(c, POSITION, 1, 1, error));
   if (position->dim[0] != a.n_batch)
     return neap_infer_fail(c, NEAP_SHAPE, POSITION, error,
@@ -172,6 +174,8 @@ static void run(const neap_call *call) {
   /* The new rows are written first: a query sees its own key, too. */
   write_rows(&call->out[NEW_KEYS], &call->in[K], first);
   write_rows(&call->out[NEW_VALUES], &call->in[V], first);
+  /* Keys and values are the caches as they are now, seen in heads; q and y are this step's rows
+   * alone. */
   a.q = view_of(&in[Q].shape, a.depth);
   a.k = view_of(&in[KEYS].shape, a.depth);
   a.v = view_of(&in[VALUES].shape, a.value_depth);
@@ -181,6 +185,7 @@ static void run(const neap_call *call) {
   a.v.data = call->out[NEW_VALUES].data;
   a.y.data = call->out[Y].data;
   neap_attention_forward(&a);
+  /* A query without a place has seen what it should not, or nothing: its row is marked. */
   mark_outside(&call->out[Y], first, a.n_key);
 }
 

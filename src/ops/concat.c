@@ -48,6 +48,7 @@ static bool is_whole_blocks(const neap_layout *layout, const neap_type *type) {
 static bool suits_all(const neap_choose *c) {
   const neap_layout *at_hand = &c->in_layout[0];
   if (neap_axis(c->attrs[AXIS].i, c->in[0].shape.n_dim) != 1) return false;
+  /* One layout for all: a copy of runs reads nothing of what is inside a block. */
   for (int i = 0; i < c->n_in; i++) {
     if (!neap_layout_equal(&c->in_layout[i], at_hand)) return false;
     if (!is_whole_blocks(at_hand, &c->in[i])) return false;

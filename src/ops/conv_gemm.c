@@ -29,6 +29,7 @@ static bool choose(neap_choose *c, const neap_shape *x, const neap_shape *weight
                    const neap_shape *y, bool by_image) {
   neap_window w = neap_conv_window(c->op, c->attrs, x, y, weight);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(weight) == 0) return false;
+  /* The column matrix (C/g K, L), of one group at a time. */
   int64_t elems = neap_count_mul(neap_count_mul(weight->dim[1], w.n_kernel), w.n_out);
   /* Parts of the images run side by side; the weight's gradient sums over images, and has one
    * matrix. */
@@ -181,6 +182,8 @@ void neap_conv_gemm_forward(const neap_call *call) {
   job j = new_job(call, &call->in[0], &call->in[1], &call->out[0]);
   j.bias = call->n_in > 2 ? call->in[2].data : NULL;
   j.add = neap_fused_adds(call);
+  /* With columns, or without groups to share out, the images are shared out: each part's columns
+   * are its own. */
   if (!j.pointwise || j.groups == 1) {
     run_parts(&j, forward_parts);
     return;
@@ -192,6 +195,7 @@ void neap_conv_gemm_forward(const neap_call *call) {
 /* columns (C/g K, L) = w' dy, then back to dx */
 static void grad_input_image(job *j, int64_t n) {
   int64_t l = j->w.n_out;
+  /* A group at a time, so that one matrix of columns does for all. */
   for (int64_t g = 0; g < j->groups; g++) {
     j->image = at(j, j->x, (n * j->w.channels + g * j->group_c) * j->w.n_in);
     product(j, true, false, j->n_column, l, j->group_o,

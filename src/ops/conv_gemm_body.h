@@ -4,11 +4,13 @@
  * it back to dx. */
 NEAP_MULTIVERSION static void OF(move_row)(const job *j, int64_t r, bool into_columns) {
   const neap_window *w = &j->w;
+  /* r counts the channels of the group, and in each the taps (kd,kh,kw). */
   int64_t kw = r % w->kernel[2], kh = r / w->kernel[2] % w->kernel[1],
           kd = r / w->kernel[2] / w->kernel[1] % w->kernel[0];
   T *plane = (T *)(void *)j->image + r / w->n_kernel * w->n_in; /* of x or dx */
   T *column = (T *)(void *)j->columns + r * w->n_out;
   int64_t from, to, s = w->stride[2], shift = kw * w->dilation[2] - w->begin[2];
+  /* Outputs [from, to) of a row read inside x with this tap; those beside them read padding. */
   neap_window_range(w, 2, kw, 0, w->in[2], &from, &to);
   to = NEAP_MAX(from, to);
   for (int64_t od = 0; od < w->out[0]; od++)
@@ -21,6 +23,7 @@ NEAP_MULTIVERSION static void OF(move_row)(const job *j, int64_t r, bool into_co
       if (into_columns && !inside) {
         memset(column, 0, (size_t)w->out[2] * sizeof(T));
       } else if (into_columns) {
+        /* Into the columns: zeros for padding, and between them what the tap reads. */
         for (int64_t i = 0; i < NEAP_MIN(from, w->out[2]); i++) column[i] = 0;
         if (s == 1 && to > from)
           memcpy(column + from, plane + row + from, (size_t)(to - from) * sizeof(T));
@@ -28,6 +31,7 @@ NEAP_MULTIVERSION static void OF(move_row)(const job *j, int64_t r, bool into_co
           for (int64_t i = from; i < to; i++) column[i] = plane[row + i * s];
         for (int64_t i = to; i < w->out[2]; i++) column[i] = 0;
       } else if (inside) {
+        /* Back: each element of dx is the sum of all columns that it was copied into. */
         for (int64_t i = from; i < to; i++) plane[row + i * s] += column[i];
       }
     }

@@ -11,8 +11,8 @@
  * subtraction from a rounded 1.
  *
  * Nothing is saved for the backward but the logits: probabilities come back from them for one pass
- * over a row that is in cache, and dlogits may overwrite them. INVARIANT: rows are summed in their
- * order, so bits do not depend on threads.
+ * over a row that is in cache, and dlogits may overwrite them.
+ * INVARIANT: rows are summed in their order, so bits do not depend on threads.
  */
 #include "math/row.h"
 #include "math/vec.h"
@@ -188,6 +188,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (x->dim[axis] == 0)
     return neap_infer_fail(c, NEAP_SHAPE, LOGITS, error, "logits %s have no class",
                            neap_shape_text(x, a));
+  /* The labels' shape where they are numbers, and the loss's without a reduction. */
   neap_shape rows = {.n_dim = x->n_dim - 1};
   for (int d = 0, to = 0; d < x->n_dim; d++)
     if (d != axis) rows.dim[to++] = x->dim[d];

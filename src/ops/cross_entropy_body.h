@@ -81,6 +81,7 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
 static void OF(back_dense)(const T *x, T *dx, int64_t n, int64_t label, T scale) {
   const T most = OF(neap_row_max)(x, n), own = neap_exp(x[label] - most);
   /* The label's own gradient is minus the others' share: no difference of two numbers near 1. */
+  /* exp(x - most) of the classes before the label and behind it, straight into dx. */
   T rest = OF(neap_row_exp)(x, 1, most, dx, label);
   rest += OF(neap_row_exp)(x + label + 1, 1, most, dx + label + 1, n - label - 1);
   dx[label] = -rest;
@@ -91,6 +92,7 @@ static void OF(back_row)(const job *k, target t, const OF(row) * r, T *dx, doubl
   double log_sum, total = 0;
   T most;
   OF(normaliser)(k, r, &most, &log_sum);
+  /* softmax(x)_c sum(t) - t_c. */
   for (int64_t c = 0; c < k->n_class; c++) total += OF(target)(k, t, r, c);
   for (int64_t c = 0; c < k->n_class; c++) {
     double log_p = (double)(r->x[c * r->step] - most) - log_sum, wanted = OF(target)(k, t, r, c);

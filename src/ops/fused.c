@@ -27,6 +27,7 @@ static const struct {
 };
 
 neap_activation neap_activation_of(const neap_op *op, const neap_attr_value *attrs) {
+  /* Of Gelu its variant decides; the others have no attribute. */
   for (int a = 1; a < NEAP_N_ACTIVATION; a++)
     if (activations[a].op == op &&
         (neap_op_n_attrs(op) == 0 || attrs[0].i == activations[a].variant))
@@ -51,6 +52,7 @@ void neap_fused_end(const neap_call *call, neap_activation activation) {
   while (kernel->engine != NEAP_ENGINE_REF) kernel++;
   /* Activations have one attribute at most: their variant. */
   neap_attr_value attrs[NEAP_OP_MAX_ATTR] = {{.i = activations[activation].variant}};
+  /* y is input and output, in whatever layout the product has left. */
   neap_operand y = call->out[0];
   const neap_choice choice = {.engine = NEAP_ENGINE_REF,
                               .n_thread = call->choice->n_thread,

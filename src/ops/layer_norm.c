@@ -173,6 +173,8 @@ static void run_grad(const neap_call *call, bool centre) {
   k.gamma = widened(&call->in[B_GAMMA], k.n, vectors, 0);
   if (neap_is_half(dtype)) k.tiles = (float *)(void *)(vectors + vectors_bytes(dtype, k.n));
   bool wide = dtype == NEAP_DTYPE_F64;
+  /* Each part's rows into its own sums, then the sums of all parts, in their order, by one
+   * thread. */
   neap_parallel_for(k.n_part, 1, call->n_thread, wide ? backward_f64 : backward_f32, &k);
   for (int i = 0; i < 2; i++) {
     if (!(i == 0 ? k.want_gamma : k.want_beta)) continue;
@@ -210,6 +212,7 @@ static neap_status emit_grad(neap_grad *g, const char *op, int n_stat, neap_erro
   if (g->n_out <= n_stat)
     return neap_fail(error, NEAP_GRAPH, "the backward needs the saved %s as an output",
                      neap_op_output(g->op, n_stat)->name);
+  /* dbeta alone still takes dgamma's place among the outputs. */
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
   /* Operands that both ops have come first; the mean is LayerNorm's alone, and last. */
   neap_value_id in[5] = {g->in[X], g->n_in > GAMMA ? g->in[GAMMA] : NEAP_NO_VALUE, g->dout[0],

@@ -80,6 +80,7 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   for (int64_t p = begin; p < end; p++) {
     double *total = total_of(k, p, sizeof(T));
+    /* The sums of a run of rows, behind the part's totals. */
     T *run = (T *)(void *)(total + 2 * k->n);
     T *dgamma = k->want_gamma ? run : NULL, *dbeta = k->want_beta ? run + k->n : NULL;
     /* A part has room of its own for everything, so that threads never meet. */

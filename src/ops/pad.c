@@ -23,6 +23,7 @@ typedef struct frame {
 static bool read_frame(const neap_attr_value *attrs, const neap_shape *x, frame *f) {
   const neap_attr_value *pads = &attrs[PADS], *axes = &attrs[AXES];
   *f = (frame){.mode = (int)attrs[MODE].i, .n_dim = x->n_dim};
+  /* `pads` has n numbers for before, then n for after, in the order of `axes`. */
   int n = axes->given ? axes->n : x->n_dim;
   for (int d = 0; d < x->n_dim; d++) f->x[d] = x->dim[d];
   for (int i = 0; i < n; i++) {
@@ -44,6 +45,7 @@ static frame frame_of(const neap_attr_value *attrs, const neap_shape *x, const n
 
 /* Which position of dimension d of x is shown at position i of y; -1: none. */
 static int64_t source_of(const frame *f, int d, int64_t i) {
+  /* Mirrored, the edge itself is not repeated: a period has each inner position twice. */
   int64_t n = f->x[d], at = i - f->before[d], period = f->mode == REFLECT ? 2 * (n - 1) : n;
   if (at >= 0 && at < n) return at;
   if (f->mode == CONSTANT) return -1;
@@ -99,6 +101,8 @@ typedef struct job {
 /* The row of x that row r of y shows, -1: none. */
 static int64_t source_row(const frame *f, int64_t r) {
   int64_t row = 0, step = 1;
+  /* Row r counts y's dimensions but the last, the fastest last; the row of x is counted
+   * likewise. */
   for (int d = f->n_dim - 2; d >= 0; d--) {
     int64_t at = source_of(f, d, r % f->y[d]);
     if (at < 0) return -1;
@@ -129,6 +133,7 @@ static void pad_rows(void *context, int64_t begin, int64_t end) {
     if (row < 0) continue;
     const char *x = (const char *)k->call->in[0].data + row * f->x[last] * k->bytes;
     char *y = (char *)k->call->out[0].data + r * k->n * k->bytes;
+    /* x itself is one piece; what is beside it is shown element by element. */
     if (high > low)
       memcpy(y + low * k->bytes, x + (low - f->before[last]) * k->bytes,
              (size_t)((high - low) * k->bytes));
@@ -147,6 +152,7 @@ static void run(const neap_call *call) {
   if (x->n_dim == 0) k.f.n_dim = 1, k.f.x[0] = 1, k.f.y[0] = 1;
   k.n = k.f.y[k.f.n_dim - 1];
   k.n_row = neap_shape_span(y, 0, NEAP_MAX(y->n_dim - 1, 0));
+  /* Of one number all of y is filled first, and x's rows are written over it. */
   if (k.f.mode == CONSTANT) neap_fill(&call->out[0], call->attrs[VALUE].f, call->n_thread);
   if (neap_shape_elems(x) == 0 || neap_shape_elems(y) == 0) return;
   neap_parallel_for(k.n_row, NEAP_MAX(NEAP_GRAIN / k.n, 1), call->n_thread, pad_rows, &k);
@@ -209,6 +215,7 @@ static bool lists_of(const grad_job *k, int64_t i, int64_t from[NEAP_MAX_DIM],
                      int64_t to[NEAP_MAX_DIM]) {
   bool is_shown = true;
   for (int d = k->f.n_dim - 1; d >= 0; d--) {
+    /* The positions of y that show s are the list order[end(s - 1) .. end(s)). */
     int64_t s = i % k->f.x[d];
     i /= k->f.x[d];
     from[d] = s == 0 ? 0 : k->end[d][s - 1];
@@ -228,6 +235,7 @@ static void run_grad(const neap_call *call) {
   int64_t *scratch = call->scratch;
   if (neap_shape_elems(dx) == 0) return;
   neap_shape_strides(dy, k.stride);
+  /* For each dimension by itself: an element of y shows one of x if all of its positions do. */
   for (int d = 0; d < dx->n_dim; d++) {
     shown s = {&k.f, d};
     int64_t *end = scratch, *order = scratch + k.f.x[d];

@@ -121,6 +121,7 @@ void neap_sort_by_row(int64_t n_place, int64_t n_row,
     int64_t row = row_of(context, i);
     if (row >= 0) end[row]++;
   }
+  /* From the counts the beginnings: end[v] is for now where row v's places begin. */
   int64_t sum = 0;
   for (int64_t v = 0; v < n_row; v++) {
     int64_t n = end[v];
@@ -190,6 +191,7 @@ neap_value_id neap_places_gradient(neap_grad *g, neap_value_id indices, neap_val
     part = x.shape;
     part.dim[axis] = 1;
   }
+  /* What was taken from x by these places is added up there; places that no one took stay zero. */
   neap_value_id zeros = neap_grad_emit1(g, "Constant", 0, NULL, NULL,
                                         (neap_set[]){NEAP_SET_FLOAT("value", 0),
                                                      NEAP_SET_INT("dtype", x.dtype),

@@ -115,6 +115,7 @@ neap_reduce_walk neap_reduce_walk_of(const neap_shape *shape, unsigned axes) {
 
 int64_t neap_reduce_offset(int n_dim, const int64_t *dim, const int64_t *stride, int64_t k) {
   int64_t offset = 0;
+  /* k counts the positions with the last dimension fastest. */
   for (int d = n_dim - 1; d >= 0; d--) {
     offset += k % dim[d] * stride[d];
     k /= dim[d];
@@ -171,6 +172,7 @@ static void reduce_rows(void *context, int64_t begin, int64_t end) {
   int64_t n = w->reduced[w->n_reduced - 1], n_row = n == 0 ? 0 : w->count / n;
   for (int64_t o = begin; o < end; o++) {
     /* its first element in x, then all rows of it, in the order of memory */
+    /* A row is what lies side by side: the reduction's inner loop runs over it alone. */
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o);
     neap_accumulator acc = j->reduction->start;
     for (int64_t r = 0; r < n_row; r++)

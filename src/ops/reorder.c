@@ -26,6 +26,7 @@ typedef struct dim_levels {
  * would have. */
 static int64_t levels_of(const neap_shape *shape, const neap_layout *layout,
                          dim_levels levels[NEAP_MAX_DIM]) {
+  /* From the inside out: within the blocks a step of each level is what all faster ones hold. */
   int64_t block[NEAP_MAX_DIM], stride = 1;
   for (int d = 0; d < shape->n_dim; d++) levels[d].n = 0, block[d] = 1;
   int n_inner = layout->kind == NEAP_LAYOUT_BLOCKED ? layout->n_inner : 0;
@@ -43,6 +44,7 @@ static int64_t levels_of(const neap_shape *shape, const neap_layout *layout,
     l->unit[l->n] = block[d], l->stride[l->n++] = stride;
     stride *= (shape->dim[d] + block[d] - 1) / block[d];
   }
+  /* The levels were found fastest first; all below wants the slowest first. */
   for (int d = 0; d < shape->n_dim; d++)
     for (int i = 0, j = levels[d].n - 1; i < j; i++, j--) {
       dim_levels old = levels[d];
@@ -82,6 +84,7 @@ typedef struct digits {
  * one's steps do not divide the other's. */
 static digits digits_of(const dim_levels *a, const dim_levels *b) {
   digits out = {0};
+  /* Both lists fall to 1: they are merged, and what both have is taken once. */
   for (int i = 0, j = 0; i < a->n || j < b->n;) {
     int64_t u = i < a->n ? a->unit[i] : 0, v = j < b->n ? b->unit[j] : 0, most = NEAP_MAX(u, v);
     i += u == most, j += v == most;
@@ -198,6 +201,8 @@ static void run(const neap_call *call) {
     w.digits[d] = digits_of(&w.in[d], &w.out[d]);
     w.to[d] = shape->dim[d];
   }
+  /* The value itself first; what lies behind it in the output's blocks is written by nobody
+   * else. */
   neap_move none = {0};
   walk_dim(&w, 0, &none, 0, 0);
   zero_padding(&w, shape, padded);

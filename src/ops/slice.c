@@ -38,6 +38,7 @@ static neap_status ranges_of(const neap_infer *c, const neap_shape *x, range out
   const neap_attr_value *a = c->attrs;
   for (int d = 0; d < x->n_dim; d++) out[d] = (range){0, 1, x->dim[d]};
   int n = a[STARTS].n;
+  /* One entry each, so that none is read that is not there. */
   if (a[ENDS].n != n || (a[STEPS].n != 0 && a[STEPS].n != n) ||
       (a[AXES].n != 0 && a[AXES].n != n) || n > x->n_dim)
     return neap_infer_fail(
@@ -203,6 +204,7 @@ static void run_set(const neap_call *call) {
   neap_shape_strides(v, in_stride);
   neap_move move = {0};
   for (int d = 0; d < x->n_dim; d++) {
+    /* v is aligned at the last dimension, as NumPy broadcasts. */
     int own = d - (x->n_dim - v->n_dim);
     neap_move_add(&move, r[d].n, own < 0 || v->dim[own] == 1 ? 0 : in_stride[own], out_stride[d]);
   }

@@ -34,6 +34,7 @@ static neap_status check_lists(const neap_infer *c, int first, int64_t *n, neap_
     return neap_infer_fail(c, NEAP_SHAPE, first, error,
                            "values expects blocks that divide k = %lld, got %s",
                            (long long)c->attrs[K].i, neap_shape_text(values, text));
+  /* `starts` has one more number than there are rows of blocks. */
   *n = neap_count_mul(starts->dim[0] - 1, values->dim[1]);
   return NEAP_OK;
 }
@@ -80,6 +81,7 @@ static bool has_places(const neap_call *call, int first, int64_t n_column) {
   const int32_t *column = call->in[first + 1].data, *start = call->in[first + 2].data;
   const int64_t n_block = call->in[first].type.shape.dim[0],
                 n_row = call->in[first + 2].type.shape.dim[0] - 1;
+  /* Starts that begin at 0, never fall and end at B lie all in [0, B]. */
   bool good = start[0] == 0 && start[n_row] == n_block;
   for (int64_t r = 0; r < n_row; r++) good &= start[r] <= start[r + 1];
   return good && all_below(column, n_block, n_column);
@@ -143,8 +145,10 @@ static void run_rows(void *context, int64_t begin, int64_t end) {
     const int64_t m = at / j->n_row, row = at % j->n_row;
     const float *x = j->x + m * j->k;
     float *y = j->y + m * j->n + row * j->r;
+    /* y begins as the bias, and each row of blocks adds to its own r rows of it. */
     for (int64_t i = 0; i < j->r; i++) y[i] = j->bias != NULL ? j->bias[row * j->r + i] : 0;
     const int64_t first = j->start[row], n = j->start[row + 1] - first;
+    /* Blocks of (16,1) are what pruning makes, those of (1,1) are CSR: both have loops of their own. */
     if (j->r == WIDE && j->c == 1)
       dot_columns(x, j->values + first * WIDE, j->column + first, n, y);
     else if (j->r * j->c > 1)
@@ -169,6 +173,7 @@ static void run(const neap_call *call) {
   const int64_t elems = neap_shape_elems(&call->out[0].type.shape);
   j.n = j.n_row * j.r;
   if (elems == 0) return;
+  /* Looked at once, before any thread: the kernels trust both lists. */
   if (!has_places(call, VALUES, j.k / j.c)) {
     neap_call_fault(call, "the blocks lie outside of the weight, or in no order");
     memset(j.y, 0, (size_t)elems * sizeof *j.y);
