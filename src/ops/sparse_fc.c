@@ -148,7 +148,8 @@ static void run_rows(void *context, int64_t begin, int64_t end) {
     /* y begins as the bias, and each row of blocks adds to its own r rows of it. */
     for (int64_t i = 0; i < j->r; i++) y[i] = j->bias != NULL ? j->bias[row * j->r + i] : 0;
     const int64_t first = j->start[row], n = j->start[row + 1] - first;
-    /* Blocks of (16,1) are what pruning makes, those of (1,1) are CSR: both have loops of their own. */
+    /* Blocks of (16,1) are what pruning makes, those of (1,1) are CSR: both have loops of their
+     * own. */
     if (j->r == WIDE && j->c == 1)
       dot_columns(x, j->values + first * WIDE, j->column + first, n, y);
     else if (j->r * j->c > 1)
