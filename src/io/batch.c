@@ -315,34 +315,41 @@ static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Those of workers [begin, end), which do not run. */
+static void free_row_buffers(neap_batch_reader *r, int begin, int end) {
+  for (int i = begin; i < end; i++)
+    for (int k = 0; k < 3; k++) neap_free(r->worker[i].buffer[k]);
+}
+
+/* What rows go through on their way, for n workers: all of them, or none and an error. */
+static neap_status make_row_buffers(neap_batch_reader *r, int n, neap_error *error) {
+  const size_t bytes = (size_t)r->most * sizeof(float);
+  if (r->options.n_transform == 0) return NEAP_OK;
+  for (int i = 0; i < n; i++)
+    for (int k = 0; k < 3; k++) {
+      r->worker[i].buffer[k] = neap_alloc(bytes);
+      if (r->worker[i].buffer[k] != NULL) continue;
+      free_row_buffers(r, 0, n);
+      return neap_fail_memory(error, bytes, "rows on their way");
+    }
+  return NEAP_OK;
+}
+
 /* Threads, each with its buffers. Those that have begun are joined by neap_batch_reader_free. */
 static neap_status start_threads(neap_batch_reader *r, int n, neap_error *error) {
   r->worker = neap_alloc_zeroed((size_t)n * sizeof *r->worker);
   if (r->worker == NULL) return neap_fail_memory(error, (size_t)n * sizeof *r->worker, "threads");
-  size_t bytes = (size_t)r->most * sizeof(float);
-  for (int i = 0; i < n; i++)
-    if (r->options.n_transform > 0)
-      for (int k = 0; k < 3; k++) {
-        r->worker[i].buffer[k] = neap_alloc(bytes);
-        if (r->worker[i].buffer[k] == NULL) {
-          r->n_worker = 0; /* none runs yet; their buffers go by this loop */
-          for (int j = 0; j <= i; j++)
-            for (int m = 0; m < 3; m++) neap_free(r->worker[j].buffer[m]);
-          return neap_fail_memory(error, bytes, "rows on their way");
-        }
-      }
+  NEAP_TRY(make_row_buffers(r, n, error));
   sigset_t saved; /* threads inherit the mask: interrupts are for those who run nets */
-  int refused = 0;
   neap_signals_hold_all(&saved);
   pthread_mutex_lock(&r->lock); /* n_worker is read by those that run already */
-  for (int i = 0; i < n && refused == 0; i++) {
+  for (int i = 0; i < n; i++) {
     r->worker[i].reader = r;
-    refused = pthread_create(&r->worker[i].thread, NULL, read_ahead, &r->worker[i]);
-    r->n_worker += refused == 0;
+    if (pthread_create(&r->worker[i].thread, NULL, read_ahead, &r->worker[i]) != 0) break;
+    r->n_worker++;
   }
   /* One is enough: others would only have been faster. */
-  for (int i = r->n_worker; i < n; i++)
-    for (int k = 0; k < 3; k++) neap_free(r->worker[i].buffer[k]);
+  free_row_buffers(r, r->n_worker, n);
   pthread_mutex_unlock(&r->lock);
   neap_signals_release(&saved);
   if (r->n_worker > 0) return NEAP_OK;

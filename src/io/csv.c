@@ -21,7 +21,9 @@ static void add_cell(void *text, size_t n, void *context) {
   table *t = context;
   neap_io_cells *c = &t->cells;
   size_t need = c->text.n + n + 1;
-  if (t->failed || c->n_cell > INT32_MAX / 2) return;
+  /* Lists count in an int: a table beyond that is refused, not cut. */
+  t->failed = t->failed || c->n_cell > INT32_MAX / 2;
+  if (t->failed) return;
   if (need > t->cap_text) {
     char *wider = neap_realloc(c->text.data, 2 * need);
     t->failed = wider == NULL;

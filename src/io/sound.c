@@ -21,7 +21,9 @@ static sf_count_t tell(void *context) { return ((memory *)context)->at; }
 
 static sf_count_t seek(sf_count_t offset, int whence, void *context) {
   memory *m = context;
-  sf_count_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? m->at : m->n, to;
+  sf_count_t from = 0, to;
+  if (whence == SEEK_CUR) from = m->at;
+  if (whence == SEEK_END) from = m->n;
   if (__builtin_add_overflow(from, offset, &to) || to < 0) return -1;
   return m->at = to;
 }

@@ -207,26 +207,29 @@ static void run_normalise(const row *r, const double *v, int n) {
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* What is to be true of numbers: `n` of them, 0 for any even number; least of each is 0 but where
- * they are named. */
 typedef struct record {
   const char *name;
-  int n_value;
+  /* A letter for each number that it takes: s a side in pixels, w pixels, p above 0, n not below 0,
+   * a any. NULL: means (a), then as many deviations (p), of each channel or one for all. */
+  const char *numbers;
   bool is_size; /* the first two are the height and width that a row gets */
   void (*run)(const row *r, const double *value, int n);
 } record;
 
 /* Those without a function are of whole batches:
  *   mixup {alpha, probability}: each row is l times itself and 1 - l times another one, l from
- *   Beta(alpha,alpha) (Zhang et al., ICLR 2018); cutmix {alpha, probability}: a part of that area
- * is
- *   another row's (Yun et al., ICCV 2019). */
-static const record records[] = {
-  {"crop", 2, true, run_crop},      {"random_crop", 4, true, run_random_crop},
-  {"resize", 2, true, run_resize},  {"random_resized_crop", 6, true, run_random_resized_crop},
-  {"flip", 2, false, run_flip},     {"rotate", 2, false, run_rotate},
-  {"jitter", 4, false, run_jitter}, {"normalise", 0, false, run_normalise},
-  {"mixup", 2, false, NULL},        {"cutmix", 2, false, NULL}};
+ *   Beta(alpha,alpha) (Zhang et al., ICLR 2018);
+ *   cutmix {alpha, probability}: a part of that area is another row's (Yun et al., ICCV 2019). */
+static const record records[] = {{"crop", "ss", true, run_crop},
+                                 {"random_crop", "sswa", true, run_random_crop},
+                                 {"resize", "ss", true, run_resize},
+                                 {"random_resized_crop", "sspppp", true, run_random_resized_crop},
+                                 {"flip", "nn", false, run_flip},
+                                 {"rotate", "na", false, run_rotate},
+                                 {"jitter", "nnna", false, run_jitter},
+                                 {"normalise", NULL, false, run_normalise},
+                                 {"mixup", "pn", false, NULL},
+                                 {"cutmix", "pn", false, NULL}};
 
 static const record *record_of(const neap_transform *t) {
   for (int i = 0; i < NEAP_COUNT(records); i++)
@@ -236,33 +239,44 @@ static const record *record_of(const neap_transform *t) {
 
 bool neap_io_is_mix(const neap_transform *t) { return record_of(t)->run == NULL; }
 
-/* A row's shape as channels, height and width. */
+/* A row's shape as channels, height and width: what it lacks is 1. */
 static void dims_of(const neap_shape *s, int64_t dim[3]) {
   dim[0] = s->n_dim == 2 ? 1 : s->dim[0];
-  dim[1] = s->n_dim == 3 ? s->dim[1] : s->n_dim == 2 ? s->dim[0] : 1;
-  dim[2] = s->n_dim == 3 ? s->dim[2] : s->n_dim == 2 ? s->dim[1] : 1;
+  dim[1] = s->n_dim > 1 ? s->dim[s->n_dim - 2] : 1;
+  dim[2] = s->n_dim > 1 ? s->dim[s->n_dim - 1] : 1;
+}
+
+/* How many numbers the transform takes. */
+static int count_of(const record *r, const neap_transform *t, const int64_t dim[3]) {
+  if (r->numbers != NULL) return (int)strlen(r->numbers);
+  return t->n_value == 2 ? 2 : (int)(2 * dim[0]);
+}
+
+/* Whether number i of n may be v. */
+static bool is_allowed(const record *r, int i, int n, double v) {
+  enum { MOST_PIXELS = 1 << 15 };
+  const char of_means = i < n / 2 ? 'a' : 'p';
+  if (!isfinite(v)) return false;
+  switch (r->numbers != NULL ? r->numbers[i] : of_means) {
+    case 's': return v > 0 && v == floor(v) && v <= MOST_PIXELS;
+    case 'w': return v >= 0 && v == floor(v) && v <= MOST_PIXELS;
+    case 'p': return v > 0;
+    case 'n': return v >= 0;
+    default: return true;
+  }
 }
 
 /* The numbers of one transform: how many, finite, and within what each may be. */
 static neap_status check_values(const record *r, const neap_transform *t, const int64_t dim[3],
                                 neap_error *error) {
-  int need = r->n_value != 0 ? r->n_value : t->n_value == 2 ? 2 : (int)(2 * dim[0]);
+  int need = count_of(r, t, dim);
   if (t->n_value != need)
     return neap_fail(error, NEAP_SHAPE, "%s: expects %d numbers for rows of %lld channels, got %d",
                      t->name, need, (long long)dim[0], t->n_value);
-  bool is_normalise = r->run == run_normalise;
-  for (int i = 0; i < t->n_value; i++) {
-    double v = t->value[i];
-    /* Sides are whole; colours and means may be anything; the rest is not below 0. */
-    bool is_any = (is_normalise && i < need / 2) || (r->run == run_random_crop && i == 3) ||
-                  (r->run == run_rotate && i == 1) || (r->run == run_jitter && i == 3);
-    bool is_above = (is_normalise && i >= need / 2) || (r->is_size && i < 2) ||
-                    (r->run == run_random_resized_crop) || (r->run == NULL && i == 0);
-    bool is_whole = (r->is_size && i < 2) || (r->run == run_random_crop && i == 2);
-    if (!isfinite(v) || (!is_any && v < 0) || (is_above && v <= 0) ||
-        (is_whole && (v != floor(v) || v > 1 << 15)))
-      return neap_fail(error, NEAP_ARGUMENT, "%s: number %d can't be %g", t->name, i + 1, v);
-  }
+  for (int i = 0; i < need; i++)
+    if (!is_allowed(r, i, need, t->value[i]))
+      return neap_fail(error, NEAP_ARGUMENT, "%s: number %d can't be %g", t->name, i + 1,
+                       t->value[i]);
   const double *v = t->value;
   if (r->run == run_random_resized_crop && (v[2] > v[3] || v[3] > 1 || v[4] > v[5]))
     return neap_fail(error, NEAP_ARGUMENT,
