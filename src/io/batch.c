@@ -112,6 +112,7 @@ static neap_status fill_row(const worker *w, int number, int64_t place, int64_t 
     scale_elements(f->dtype, to, n, f->scale, f->shift);
     return NEAP_OK;
   }
+  /* A row's place in the epoch decides what is drawn for it, whatever thread or batch it is in. */
   float *const *buffers = w->buffer;
   NEAP_TRY(read_row(f, r->index[place], n, NEAP_DTYPE_F32, buffers[0], error));
   scale_elements(NEAP_DTYPE_F32, buffers[0], n, f->scale, f->shift);
@@ -147,6 +148,8 @@ static void finish(const neap_batch_reader *r, int64_t batch) {
   int s = (int)(batch & 1);
   neap_io_draw draw = {o->seed, o->epoch, (uint64_t)(o->first + batch * o->n_batch) | 1ull << 63,
                        0};
+  /* Mixing needs all rows of the batch, so it is done by the thread that has filled the last
+   * one. */
   if (r->mix_room != NULL)
     for (int i = 0; i < o->n_transform; i++) {
       if (!neap_io_is_mix(&o->transform[i])) continue;
@@ -290,6 +293,7 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
   if (o->label >= 0 && r->field[o->label].n_class == 0)
     return neap_fail(error, NEAP_ARGUMENT, "labels that are mixed have classes");
   if (!has_mix) return NEAP_OK;
+  /* Rows are mixed with copies of what they were: of the whole batch, and of its labels. */
   int64_t n = neap_shape_elems(&r->out_shape) + (o->label >= 0 ? r->field[o->label].n_class : 0);
   size_t bytes;
   if (__builtin_mul_overflow((size_t)(n * (int64_t)sizeof(float)),
@@ -304,6 +308,7 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
 static neap_status make_buffers(neap_batch_reader *r, neap_error *error) {
   for (int s = 0; s < 2; s++)
     for (int f = 0; f < r->n_field; f++) {
+      /* The last batch may have fewer rows: it is a view of the beginning. */
       neap_shape row = row_shape_of(&r->field[f]), shape = {0};
       if (r->options.n_transform > 0 && f == r->options.field) row = r->out_shape;
       if (r->field[f].n_class > 0) row = NEAP_SHAPE(r->field[f].n_class);

@@ -20,6 +20,7 @@ typedef struct table {
 static void add_cell(void *text, size_t n, void *context) {
   table *t = context;
   neap_io_cells *c = &t->cells;
+  /* Room for twice as much, so that each byte is copied a few times at most. */
   size_t need = c->text.n + n + 1;
   /* Lists count in an int: a table beyond that is refused, not cut. */
   t->failed = t->failed || c->n_cell > INT32_MAX / 2;
@@ -95,6 +96,8 @@ neap_status neap_io_read_csv(const char *path, char separator, neap_io_cells *ou
   NEAP_TRY(neap_io_read_gz_bytes(path, &bytes, error));
   table t = {.line = 1};
   struct csv_parser parser;
+  /* Strict: a quote in the middle of a cell, or none at its end, is an error and no part of the
+   * text. */
   if (csv_init(&parser, CSV_STRICT | CSV_STRICT_FINI) != 0) {
     neap_free(bytes.data);
     return neap_fail_memory(error, sizeof parser, "a table");

@@ -24,6 +24,7 @@ static neap_status read_names(DIR *folder, const char *path, char ***names, int 
   int cap = 0;
   errno = 0;
   for (const struct dirent *entry; (entry = readdir(folder)) != NULL; errno = 0) {
+    /* Hidden ones, "." and ".." are not data. */
     if (entry->d_name[0] == '.') continue;
     size_t length = strlen(entry->d_name);
     char *name = neap_alloc(length + 2);

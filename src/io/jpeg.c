@@ -103,6 +103,7 @@ neap_status neap_io_jpeg_read(const char *path, const void *bytes, size_t n, nea
   work w = {.path = path, .error = error};
   struct jpeg_decompress_struct info = {0};
   begin(&w, (j_common_ptr)&info);
+  /* Whatever of libjpeg fails comes back here a second time, with w.status set. */
   if (setjmp(w.back) == 0) {
     jpeg_create_decompress(&info);
     info.progress = &w.progress;

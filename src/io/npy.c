@@ -173,6 +173,7 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
  * never unpacked. */
 static neap_status parse_descr(const neap_io_source *source, const char *descr,
                                neap_io_number *number, neap_error *error) {
+  /* '|' and '=' are no order: of single bytes there is none, and this machine's is the file's. */
   const char *kind = descr + (descr[0] != '\0' && strchr("<>|=", descr[0]) != NULL);
   if (*kind == 'O') {
     neap_io_source_fail(

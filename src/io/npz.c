@@ -125,6 +125,7 @@ static neap_status read_directory(const neap_io_source *source, directory *d, ne
  * order. */
 static bool read_zip64(member *m, const unsigned char *extra, size_t n) {
   uint64_t *wanted[] = {&m->unpacked, &m->packed, &m->local_offset};
+  /* An extra field is id, size and so many bytes; those of other ids are passed over. */
   while (n >= 4) {
     size_t id = get(extra, 2), size = get(extra + 2, 2);
     if (size > n - 4) return false;

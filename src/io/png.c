@@ -14,6 +14,7 @@ neap_status neap_io_png_read(const char *path, const void *bytes, size_t n, neap
   image.format &= PNG_FORMAT_FLAG_COLOR | PNG_FORMAT_FLAG_ALPHA;
   image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   neap_io_pixels p = {image.height, image.width, (int)PNG_IMAGE_PIXEL_CHANNELS(image.format), NULL};
+  /* Its size is looked at before bytes are taken for it. */
   neap_status status = neap_io_picture_check(path, n, p.height, p.width, error);
   if (status == NEAP_OK) {
     size_t size = (size_t)(p.height * p.width) * (size_t)p.channels;

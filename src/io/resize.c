@@ -13,8 +13,11 @@ static int64_t most_weights(int64_t from, int64_t to) {
 }
 
 static int64_t weights_of(int64_t from, int64_t to, int64_t i, int64_t *first, float *weight) {
+  /* A triangle as wide as the pixels of `in` that one of `out` stands for, and never narrower than
+   * one: enlarged it is linear interpolation, reduced an average without jumps. */
   double scale = (double)from / (double)to, reach = fmax(scale, 1.0);
   double centre = ((double)i + 0.5) * scale, sum = 0;
+  /* Pixel k of the line has its middle at k + 1/2. */
   int64_t begin = (int64_t)floor(centre - reach + 0.5), end = (int64_t)floor(centre + reach + 0.5);
   begin = NEAP_MAX(begin, 0), end = NEAP_MIN(end, from);
   *first = begin;
@@ -23,6 +26,7 @@ static int64_t weights_of(int64_t from, int64_t to, int64_t i, int64_t *first, f
     weight[k - begin] = (float)w;
     sum += w;
   }
+  /* At the edges a part of the triangle is cut off: the rest is made 1 again. */
   for (int64_t k = 0; k < end - begin; k++) weight[k] = (float)(weight[k] / sum);
   return end - begin;
 }

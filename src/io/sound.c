@@ -39,6 +39,7 @@ static sf_count_t read_bytes(void *to, sf_count_t n, void *context) {
 /* Fewer bytes than asked for where memory is refused, which libsndfile takes for a full disk. */
 static sf_count_t write_bytes(const void *from, sf_count_t n, void *context) {
   memory *m = context;
+  /* Twice what is needed, so that writing in small pieces copies each byte a few times at most. */
   sf_count_t end = m->at + n;
   if (end > m->cap) {
     char *wider = neap_realloc(m->data, (size_t)(2 * end));
@@ -87,6 +88,7 @@ static neap_status read_frames(const char *path, SNDFILE *file, int channels, fl
  * to pipes, who know no size, say all ones. */
 static neap_status check_size(const char *path, const unsigned char *s, size_t n,
                               neap_error *error) {
+  /* Bytes 4 to 7, big-endian in RIFX. */
   uint32_t size = s[3] == 'X' ? (uint32_t)s[4] << 24 | (uint32_t)s[5] << 16 | s[6] << 8 | s[7]
                               : (uint32_t)s[7] << 24 | (uint32_t)s[6] << 16 | s[5] << 8 | s[4];
   if (size == UINT32_MAX || size <= n - 8) return NEAP_OK;
@@ -112,6 +114,7 @@ neap_status neap_io_sound_load(const char *path, const void *bytes, size_t n, ne
                        info.channels, info.samplerate);
   if (status == NEAP_OK) status = read_frames(path, file, info.channels, &frames, &n_frame, error);
   neap_shape shape = NEAP_SHAPE(info.channels, n_frame);
+  /* Frames have all channels of one moment; a tensor one channel after the other. */
   if (status == NEAP_OK) status = neap_tensor_new(&t, NEAP_DTYPE_F32, &shape, error);
   sf_close(file);
   if (status == NEAP_OK) {

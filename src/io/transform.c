@@ -44,6 +44,8 @@ static double gamma_of(neap_io_draw *draw, double a) {
     float normal[2];
     uint32_t first = word(draw);
     neap_normal_f32(first, word(draw), normal);
+    /* v = (1 + c z)^3 is nearly gamma already; u decides whether it is taken. 2^-33 keeps u off
+     * 0. */
     double v = 1 + c * normal[0], u = uniform(draw) + 0x1p-33;
     v = v * v * v;
     if (v > 0 && log(u) < 0.5 * normal[0] * normal[0] + d - d * v + d * log(v)) return d * v;
@@ -174,12 +176,15 @@ static void run_jitter(const row *r, const double *v, int n) {
   static const float grey_of[3] = {0.299f, 0.587f, 0.114f};
   float f[3], black = (float)v[3];
   int64_t area = r->height * r->width;
+  /* One factor for all pixels: the picture changes its look, not its parts. */
   for (int k = 0; k < 3; k++) f[k] = (float)between(r->draw, 1 - v[k], 1 + v[k]);
   double sum = 0;
   for (int64_t i = 0; i < r->channels * area; i++) {
     r->out[i] = black + f[0] * (r->in[i] - black);
     sum += r->out[i];
   }
+  /* Contrast is about the mean of what brightness has left; saturation about each pixel's own
+   * grey. */
   float mean = (float)(sum / (double)(r->channels * area));
   for (int64_t i = 0; i < area; i++) {
     float grey = 0;
@@ -333,6 +338,7 @@ float *neap_io_transform_row(int n, const neap_transform *t, const neap_shape *s
   dims_of(shape, dim);
   for (int i = 0; i < n; i++) {
     const record *own = record_of(&t[i]);
+    /* What mixes rows comes last and is of whole batches: here the row is done. */
     if (own->run == NULL) break;
     row r = {dim[0], dim[1], dim[2], buffer[at], buffer[1 - at], buffer[2], draw};
     own->run(&r, t[i].value, t[i].n_value);

@@ -66,6 +66,8 @@ static inline float f16_to_f32(uint16_t x) {
 /* Below 2^-14, adding 0.5, whose last place is 2^-24, makes the processor round to the grid of
  * f16's subnormals. */
 static inline uint16_t f32_to_f16(float x) {
+  /* Above: the exponent less the 112 that the biases differ by, rounded to nearest even at bit
+   * 13. */
   uint32_t u = f32_bits(x), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - (112u << 23)) >> 13;
   /* from 65536 on; 65520 to there carries to infinity above */
@@ -79,6 +81,8 @@ static inline uint16_t f32_to_f16(float x) {
 /* f32 with the last bit set when x is not exactly an f32 ("rounding to odd"): rounding this again
  * to a narrower format gives what one rounding from x would (Boldo and Melquiond, IEEE TC 2008). */
 static inline float f64_to_f32_odd(double x) {
+  /* (float)x is one of the two neighbours of x; towards zero and with the last bit set, it stands
+   * for all that lies between them. */
   float near = (float)x;
   uint32_t u = f32_bits(near);
   u -= fabs((double)near) > fabs(x); /* back towards zero; infinity becomes the largest finite */
