@@ -21,8 +21,13 @@ typedef struct product {
 static void matrix_of(const neap_shape *x, bool trans, bool first, int64_t *rows,
                       int64_t *columns) {
   int n = x->n_dim;
-  *rows = n == 1 ? (first ? 1 : x->dim[0]) : x->dim[trans ? n - 1 : n - 2];
-  *columns = n == 1 ? (first ? x->dim[0] : 1) : x->dim[trans ? n - 2 : n - 1];
+  if (n == 1) {
+    *rows = first ? 1 : x->dim[0];
+    *columns = first ? x->dim[0] : 1;
+    return;
+  }
+  *rows = x->dim[trans ? n - 1 : n - 2];
+  *columns = x->dim[trans ? n - 2 : n - 1];
 }
 
 /* The product of a and b, of rank 1 or more each. A vector is never transposed. False when the

@@ -130,10 +130,10 @@ static void fill_weight(const neap_call *call, double fan) {
 /* The fan is that of the inputs, that of the outputs, or the mean of both. */
 static void run_xavier(const neap_call *call) {
   const neap_shape *w = &call->out[0].type.shape;
-  int64_t mode = call->attrs[MODE].i;
-  fill_weight(call, mode == XAVIER_IN    ? fan_in(w)
-                    : mode == XAVIER_OUT ? fan_out(w)
-                                         : (fan_in(w) + fan_out(w)) / 2);
+  double fan = (fan_in(w) + fan_out(w)) / 2;
+  if (call->attrs[MODE].i == XAVIER_IN) fan = fan_in(w);
+  if (call->attrs[MODE].i == XAVIER_OUT) fan = fan_out(w);
+  fill_weight(call, fan);
 }
 
 static void run_kaiming(const neap_call *call) {

@@ -117,8 +117,8 @@ static neap_status infer_flatten(neap_infer *c, neap_error *error) {
   NEAP_TRY(neap_infer_axis(c, FIRST, x->n_dim, &first, error));
   NEAP_TRY(neap_infer_axis(c, LAST, x->n_dim, &last, error));
   if (last < first)
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d", last + 1,
-                           first + 1);
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "last = %d lies before axis = %d",
+                           (int)neap_axis_said(last), (int)neap_axis_said(first));
   neap_shape y = neap_shape_of(first, x->dim);
   y.dim[y.n_dim++] = neap_shape_span(x, first, last + 1);
   for (int d = last + 1; d < x->n_dim; d++) y.dim[y.n_dim++] = x->dim[d];
