@@ -54,6 +54,8 @@ NEAP_MULTIVERSION static void OF(adadelta)(const neap_row *row) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
     const T slope = g[i] + decay * w[i], square = share * v[i] + fresh * slope * slope;
+    /* The step has the units of w: the root of earlier steps over that of gradients (Zeiler,
+     * 2012). */
     const T step = sqrt(d[i] + eps) / sqrt(square + eps) * slope;
     v_out[i] = square;
     d_out[i] = share * d[i] + fresh * step * step;

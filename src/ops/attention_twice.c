@@ -80,6 +80,7 @@ static neap_value_id as(neap_grad *g, const neap_attention_twice *t, neap_value_
   return shaped(g, x, s);
 }
 
+/* The sums of a b over keys, (..,T,1). */
 static neap_value_id rows(neap_grad *g, neap_value_id a, neap_value_id b) {
   neap_value_id ab = two(g, "Mul", a, b);
   const int64_t last = -1;
@@ -88,6 +89,7 @@ static neap_value_id rows(neap_grad *g, neap_value_id a, neap_value_id b) {
     (neap_set[]){NEAP_SET_INTS("axes", 1, &last), NEAP_SET_INT("keepdim", 1), {0}});
 }
 
+/* x where it is seen, else 0. */
 static neap_value_id only(neap_grad *g, neap_value_id seen, neap_value_id x) {
   return neap_grad_emit1(g, "Where", 3, (neap_value_id[]){seen, x, number(g, x, 0)}, NULL, NULL);
 }
@@ -107,6 +109,7 @@ static neap_value_id causal(neap_grad *g, int64_t n_query, int64_t n_key) {
 static neap_value_id probabilities(neap_grad *g, const neap_attention_twice *t, neap_value_id q,
                                    neap_value_id k) {
   neap_shape lse = neap_grad_type(g, t->lse).shape;
+  /* The scores again, a head of keys with all rows of queries that read it, and seen as lse is. */
   neap_value_id s = times(g, product(g, q, false, k, true), t->scale), from = t->lse;
   int64_t n_key = neap_grad_type(g, k).shape.dim[2];
   s = shaped(g, s, NEAP_SHAPE(lse.dim[0], lse.dim[1], lse.dim[2], n_key));
@@ -139,6 +142,8 @@ void neap_attention_grad_twice(neap_grad *g, neap_attention_twice *t) {
   if (w != none) w = shaped(g, w, rank);
   neap_value_id less = two(g, "Sub", dp, rows(g, dp, p)), ds = two(g, "Mul", p, less);
 
+  /* The formulas of the file's head, in their order. What does not arrive has no term: a, b, c or
+   * w. */
   neap_value_id of_ds =
     plus(g, a == none ? none : times(g, product(g, a, false, k, true), t->scale),
          b == none ? none : times(g, product(g, q, false, b, true), t->scale));

@@ -175,9 +175,12 @@ static neap_status grad_recur(neap_grad *g, neap_error *error) {
   neap_value_id state = recurrence(g, a, dy, backward[by], !reverse);
   if (g->want[1]) g->din[1] = state;
   if (!g->want[0]) return NEAP_OK;
+  /* y_i = a_(i-1) y_(i-1) + b_i: a_i multiplies y_i itself, and makes the state after it. */
   if (by == BY_LEAVING)
     g->din[0] = product(g, recurrence(g, a, dy, BY_BEFORE, !reverse), g->out[0]);
   else
+    /* Else a_i multiplies the state before it, which is the output where that gives it, and is made
+     * again where not. */
     g->din[0] = product(
       g, state, by == BY_BEFORE ? g->out[0] : recurrence(g, a, g->in[1], BY_BEFORE, reverse));
   return NEAP_OK;

@@ -9,6 +9,7 @@ static void OF(EXTREME)(const scan *s, int64_t at, int64_t n_column) {
   for (int64_t i = 0; i < s->n; i++, at += s->step)
     for (int64_t j = 0; j < n_column; j++) {
       T value = WIDEN(x[at + j]);
+      /* A NaN replaces what is there, and only another NaN replaces it. */
       if (i == 0 || IS_NAN(value) || (!IS_NAN(WIDEN(best[j])) && value BEATS WIDEN(best[j]))) {
         best[j] = x[at + j];
         place[j] = i;

@@ -10,6 +10,8 @@ static void OF(log_sum)(const scan *s, int64_t at, int64_t n_column) {
   for (int64_t i = 0; i < s->n; i++, at += s->step)
     for (int64_t j = 0; j < n_column; j++) {
       double value = (double)WIDEN(x[at + j]);
+      /* The three cases: an equal of the largest, one below it, and a new largest, to which the sum
+       * shrinks. A NaN compares with nothing and comes to the last one. */
       if (value == most[j]) {
         sum[j] += 1;
       } else if (value < most[j]) {

@@ -25,6 +25,7 @@ neap_onednn_case neap_dnnl_case_choose(const neap_choose *choose, neap_onednn_ki
 
 neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kind) {
   neap_onednn_case c = new_case(kind, bind->choice, bind->n_in, bind->in, bind->n_out, bind->out);
+  /* What was chosen, as it was stored: the kernel is made for it and asks for nothing. */
   for (int i = 0; i < NEAP_MIN(c.n_in, NEAP_ONEDNN_MAX_IN); i++)
     c.in_layout[i] = bind->choice->in[i];
   for (int i = 0; i < NEAP_MIN(c.n_out, NEAP_ONEDNN_MAX_OUT); i++)

@@ -30,6 +30,7 @@ NEAP_MULTIVERSION static void draw(const job *j, int64_t chunk, uint8_t *restric
   const neap_call *c = j->call;
   neap_philox_words(c->seed, c->stream, c->step, (uint64_t)(chunk * NEAP_PHILOX_BLOCKS), word);
   for (int i = 0; i < CHUNK; i++) keep[i] = word[i] >= j->least;
+  /* Eight answers are a byte, the first in its lowest bit. */
   for (int b = 0; b < CHUNK_BYTES; b++) {
     unsigned all = 0;
     for (int k = 0; k < 8; k++) all |= (unsigned)keep[8 * b + k] << k;

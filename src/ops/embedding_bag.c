@@ -30,6 +30,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   c->out[0] = *weight;
   c->out[0].shape.dim[0] = has_bags ? c->in[BAGS].shape.dim[0] : ids->shape.dim[0];
   if (c->n_out > 1) c->out[1] = (neap_type){NEAP_DTYPE_I64, ids->shape};
+  /* The share is (ids, 1, ..): it is multiplied with rows. An id's weight in a mean, in f32 at
+   * least. */
   if (c->n_out > 2) {
     neap_shape shape = ids->shape;
     for (int d = 1; d < weight->shape.n_dim; d++) shape.dim[shape.n_dim++] = 1;
@@ -113,6 +115,7 @@ static void run(const neap_call *call) {
       if (row >= 0) order[n++] = row;
     }
     end[b] = n;
+    /* The mean is over the ids that are no padding: only now is their number known. */
     double own = call->attrs[MODE].i == MODE_MEAN ? 1 / (double)NEAP_MAX(n - first, 1) : 1;
     if (share != NULL)
       for (int64_t i = begin; i < last; i++)

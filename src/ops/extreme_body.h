@@ -10,6 +10,8 @@ NEAP_MULTIVERSION static void OF(EXTREME(row))(const void *in, int64_t n, neap_a
   if (n == 0) return;
   T best[LANES], all = x[0];
   int64_t i = 0;
+  /* So many candidates side by side, none of which waits for another; all begin as x[0], so that no
+   * start value of the type is needed. */
   for (int k = 0; k < LANES; k++) best[k] = x[0];
   for (; i + LANES <= n; i += LANES)
     for (int k = 0; k < LANES; k++) best[k] = OF(EXTREME(better))(x[i + k], best[k]);

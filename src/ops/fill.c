@@ -30,6 +30,7 @@ neap_status neap_fill_check(const neap_infer *infer, const char *name, double va
                             neap_dtype dtype, neap_error *error) {
   int64_t kept = 0, least = 0, most = 0; /* room for an element of any dtype */
   if (!neap_dtype_is_integer(dtype)) return NEAP_OK;
+  /* Set and read back: what the dtype does not hold has changed. */
   neap_element_set(dtype, &kept, 0, value);
   /* 2^63 is kept as 2^63 - 1, which as a double is the same */
   bool is_kept = neap_element_get(dtype, &kept, 0) == value && value < 0x1p63;

@@ -51,6 +51,7 @@ static void run_eye(const neap_call *call) {
   const neap_shape *s = &y->type.shape;
   int64_t n = s->dim[s->n_dim - 2], m = s->dim[s->n_dim - 1], k = call->attrs[DIAGONAL].i;
   neap_fill(y, 0, call->n_thread);
+  /* Of each matrix the elements (i, i + k) that there are. */
   for (int64_t at = 0; at < neap_shape_elems(s); at += n * m)
     for (int64_t i = NEAP_MAX(0, -k); i < n && i + k < m; i++)
       neap_element_set(y->type.dtype, y->data, at + i * m + i + k, 1);
@@ -92,6 +93,7 @@ static void run_dirac(const neap_call *call) {
   const neap_operand *y = &call->out[0];
   const neap_shape *s = &y->type.shape;
   int64_t own = s->dim[0] / call->attrs[GROUPS].i, n_in = s->dim[1], middle = 0;
+  /* The middle of the window as one number, as its elements are counted. */
   for (int d = 2; d < s->n_dim; d++) middle = middle * s->dim[d] + s->dim[d] / 2;
   int64_t window = neap_shape_span(s, 2, s->n_dim);
   neap_fill(y, 0, call->n_thread);
@@ -163,6 +165,7 @@ static void run_orthogonal(const neap_call *call) {
   double *a = call->scratch, *q = a + m * n, *tau = q + m * n, *work = tau + n;
   for (int64_t i = 0; i < m * n; i++) a[i] = draw_normal(call, i);
   neap_lapack_qr(m, n, a, tau, work);
+  /* a keeps R, whose signs are read below; the reflections become Q in a place of their own. */
   memcpy(q, a, (size_t)(m * n) * sizeof *q);
   neap_lapack_qr_q(m, n, n, q, tau, work);
   for (int64_t c = 0; c < n; c++) {
@@ -211,9 +214,11 @@ static void run_sparse(const neap_call *call) {
   if (n == 0) return;
   int64_t columns = n / rows, n_zero = (int64_t)ceil(call->attrs[SPARSITY].f * (double)rows);
   for (int64_t i = 0; i < n; i++) neap_number_put(y, i, call->attrs[STD].f * draw_normal(call, i));
+
   for (int64_t c = 0; c < columns; c++) {
     for (int64_t r = 0; r < rows; r++) row[r] = r;
     for (int64_t k = 0; k < n_zero; k++) {
+      /* Draws for zeros have numbers behind those of the elements: no number is drawn twice. */
       int64_t other = k + draw_below(call, n + c * rows + k, rows - k), taken = row[other];
       row[other] = row[k], row[k] = taken;
       neap_number_put(y, taken * columns + c, 0);

@@ -30,6 +30,7 @@ static int64_t groups_of(const neap_op *op, const neap_attr_value *attrs, const 
 
 static bool choose(neap_choose *c) {
   const neap_shape *x = &c->in[X].shape;
+  /* A row is a group of one image: C/G channels of L elements. */
   int64_t n_group = NEAP_MAX(groups_of(c->op, c->attrs, x), 1);
   int64_t n_row = neap_count_mul(x->dim[0], n_group),
           n = neap_count_mul(x->dim[1] / n_group, neap_shape_span(x, 2, x->n_dim));
@@ -119,6 +120,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   bool want_gamma = g->n_in > GAMMA && g->want[GAMMA], want_beta = g->n_in > BETA && g->want[BETA];
   if (g->want[X] || want_gamma) x_rows = neap_grad_view(g, g->in[X], rows);
 
+  /* LayerNorm's backward takes h = dy gamma, with gamma (C,1,..) along the channels, and no gamma
+   * of its own: there it would be one for each element of a row. */
   if (g->want[X]) {
     neap_value_id h = dy;
     if (g->n_in > GAMMA && g->in[GAMMA] != NEAP_NO_VALUE) {

@@ -105,6 +105,7 @@ static void run(const neap_call *call) {
     p.m *= neap_shape_elems(&p.batches.all);
     p.batches = (neap_batches){0};
   }
+  /* Of large products each gets all threads; of many small ones each thread gets some. */
   int64_t n_batch = neap_shape_elems(&p.batches.all);
   bool inside = n_batch < call->n_thread || p.m * p.n * p.k >= LARGE;
   job j = {call, &p, call->choice->engine, inside ? call->n_thread : 1};
@@ -137,6 +138,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   neap_shape sa = neap_grad_type(g, g->in[0]).shape, sb = neap_grad_type(g, g->in[1]).shape;
   product p;
   if (!product_of(&sa, &sb, g->attrs, &p)) return NEAP_OK;
+  /* With vectors as matrices all have their two dimensions, so that one formula serves; the results
+   * are seen as the operands were. */
   neap_shape sy = p.batches.all, ma = sa.n_dim == 1 ? NEAP_SHAPE(1, sa.dim[0]) : sa,
              mb = sb.n_dim == 1 ? NEAP_SHAPE(sb.dim[0], 1) : sb;
   sy.dim[sy.n_dim++] = p.m;

@@ -34,6 +34,7 @@ neap_status neap_matrices_infer(neap_infer *c, bool square, neap_matrices *size,
   if (square && size->m != size->n)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "expects square matrices (..,N,N), got %s",
                            neap_shape_text(x, text));
+  /* LAPACK counts in 32 bits: rows times columns of every matrix in the scratch. */
   const int64_t most = (int64_t)NEAP_LAPACK_MOST * NEAP_LAPACK_MOST;
   if (neap_count_mul(NEAP_MAX(size->m, 1), NEAP_MAX(size->n, size->k)) > most ||
       neap_count_mul(NEAP_MAX(size->n, 1), NEAP_MAX(size->m, size->k)) > most)
@@ -109,6 +110,7 @@ bool neap_matrix_load(const neap_operand *x, int64_t at, int64_t rows, int64_t c
       int64_t n = NEAP_MIN(columns - c, TILE);
       neap_cast(NEAP_DTYPE_F64, tile, x->type.dtype,
                 neap_element_at(x, (at * rows + r) * columns + c), n);
+      /* Turned: LAPACK has columns one behind the other. */
       for (int64_t i = 0; i < n; i++) {
         to[(c + i) * rows + r] = tile[i];
         sum += tile[i] * 0; /* NaN from the first that is not finite */

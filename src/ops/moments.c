@@ -1,5 +1,6 @@
 /* moments.c: Adamax, Nadam, Radam and Lion: relatives of Adam, which is in adam.c. As PyTorch has
- * them, Lion as its authors. */
+ * them, but for the eps of Radam, which PyTorch adds to the root of v before that is corrected;
+ * Lion as its authors. */
 #include "ops/optimizer.h"
 
 enum { W = NEAP_OPTIMIZER_W, G = NEAP_OPTIMIZER_G, LR = NEAP_OPTIMIZER_LR };
@@ -63,6 +64,8 @@ static void run_radam(const neap_call *call) {
   int64_t t = neap_optimizer_step(call, STEPS);
   double beta2 = call->attrs[BETA2].f, power = pow(beta2, (double)t);
   double lr = neap_optimizer_scalar(call, LR) / (1 - pow(call->attrs[BETA1].f, (double)t));
+  /* `length`: of about how many gradients v is the average by now; `most`: after ever so many
+   * steps. */
   double most = 2 / (1 - beta2) - 1, length = most - 2 * (double)t * power / (1 - power);
   if (length > 5) {
     double rectified =

@@ -11,6 +11,7 @@ NEAP_MULTIVERSION static void OF(adamax)(const neap_row *row) {
   const int64_t n = row->n;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
+    /* v is what was largest, decaying; eps keeps it off 0, so that nothing is divided by it. */
     const T d = g[i] + decay * w[i], first = share1 * m[i] + fresh1 * d;
     const T old = share2 * v[i], now = fabs(d) + eps, largest = old > now || old != old ? old : now;
     m_out[i] = first;
@@ -31,6 +32,7 @@ NEAP_MULTIVERSION static void OF(nadam)(const neap_row *row) {
   const int64_t n = row->n;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
+    /* of_m and of_g hold all that depends on the step alone, the rate too. */
     const T d = g[i] + decay * w[i];
     const T first = share1 * m[i] + fresh1 * d, second = share2 * v[i] + fresh2 * d * d;
     m_out[i] = first;
@@ -66,6 +68,7 @@ NEAP_MULTIVERSION static void OF(lion)(const neap_row *row) {
   const int64_t n = row->n;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
+    /* The step goes by a mean of its own, of beta1; what is kept is that of beta2. */
     const T mean = share1 * m[i] + fresh1 * g[i];
     const T sign = mean > 0 ? (T)1 : mean < 0 ? (T)-1 : mean;
     m_out[i] = share2 * m[i] + fresh2 * g[i];

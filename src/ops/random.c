@@ -69,6 +69,7 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
     uint32_t word[4];
     float pair[4] = {0};
     neap_philox(call->seed, call->stream, call->step, (uint64_t)block, word);
+    /* Two words make two normal numbers (Box and Muller): four of a block. */
     if (j->normal) {
       neap_normal_f32(word[0], word[1], pair);
       neap_normal_f32(word[2], word[3], pair + 2);

@@ -194,6 +194,7 @@ static neap_status infer_unsqueeze(neap_infer *c, neap_error *error) {
                            NEAP_MAX_DIM);
   bool mark[NEAP_MAX_DIM] = {false};
   NEAP_TRY(mark_axes(c, n_dim, mark, error));
+  /* The marked dimensions are 1, the others x's in their order. */
   neap_shape y = {.n_dim = n_dim};
   for (int d = 0, from = 0; d < n_dim; d++) y.dim[d] = mark[d] ? 1 : x->dim[from++];
   c->out[0] = (neap_type){c->in[0].dtype, y};

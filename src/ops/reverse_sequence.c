@@ -42,6 +42,7 @@ static void move_items(void *context, int64_t begin, int64_t end) {
   const char *x = k->call->in[0].data;
   char *y = k->call->out[0].data;
   for (int64_t item = begin; item < end; item++) {
+    /* An item's number is (A, first axis, M, second axis), the last one fastest. */
     int64_t second = item % k->n[1], rest = item / k->n[1], first = rest / k->between % k->n[0];
     int64_t step = k->time_first ? first : second, sequence = k->time_first ? second : first;
     int64_t n_step = k->n[k->time_first ? 0 : 1],
@@ -56,6 +57,7 @@ static void move_items(void *context, int64_t begin, int64_t end) {
     }
 
     /* What is behind the end stays where it is. */
+    /* `from` is the step that is shown here; a step is `stride` items. */
     int64_t from = step < length ? length - 1 - step : step,
             stride = k->time_first ? k->between * k->n[1] : 1;
     neap_copy_bytes(to, x + (size_t)(item + (from - step) * stride) * k->bytes, k->bytes);

@@ -75,6 +75,7 @@ void neap_row_store(const neap_operand *y, int64_t at, int64_t n_piece, int64_t 
 void neap_rows_add_halves(const neap_operand *x, int64_t at, int64_t m, int64_t step, int64_t n,
                           double *total) {
   float tile[NEAP_TILE];
+  /* Rows without a gap are one run of elements: as many as a tile has room for. */
   const int64_t at_once = step == n ? NEAP_TILE / n : 1;
   for (int64_t i = 0; i < m; i += at_once) {
     const int64_t elems = NEAP_MIN(at_once, m - i) * n;

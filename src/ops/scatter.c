@@ -70,6 +70,7 @@ static void combine_rows(void *context, int64_t begin, int64_t end) {
     int64_t r = i % n_row, v = r % p->n_row, column = i / n_row * COLUMNS,
             n = NEAP_MIN(p->row_elems - column, COLUMNS), at = r * p->row_elems + column;
     int64_t first = v == 0 ? 0 : s->end[v - 1], count = s->end[v] - first;
+    /* A row that nobody names is the table's, or zeros. */
     if (count == 0) {
       copy_row(s, at, s->table, at, n);
       continue;
@@ -78,6 +79,7 @@ static void combine_rows(void *context, int64_t begin, int64_t end) {
     /* Updates of the part begin behind those of the parts before it. */
     column += r / p->n_row * p->n_place * p->row_elems;
     const int64_t *order = s->order + first;
+    /* Without a reduction the last update counts; places are sorted in their order. */
     if (s->how == NEAP_SCATTER_NONE)
       copy_row(s, at, s->updates, order[count - 1] * p->row_elems + column, n);
     else
@@ -121,6 +123,7 @@ void neap_scatter(const neap_call *call, const neap_places *p, neap_scatter_how 
                   bool quiet) {
   int64_t *end = call->scratch, *order = end + p->n_row;
   named by = {p, quiet ? NULL : call};
+  /* Nothing to write, but places that name no row are faults all the same. */
   if (is_empty(p)) {
     for (int64_t i = 0; i < p->n_place; i++) (void)row_named(&by, i);
     return;

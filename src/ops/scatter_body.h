@@ -20,6 +20,8 @@ NEAP_MULTIVERSION static void OF(add)(const scatter *s, const int64_t *order, in
       const T *row = OF(update)(s, order[i], column, n, tile);
       for (int64_t j = 0; j < n; j++) out[j] = ADD(out[j], row[j]);
     }
+    /* Few rows: they are in `out` already. Of more, the run goes to the total and `out` begins
+     * again. */
     if (count <= NEAP_RUN) return;
     for (int64_t j = 0; j < n; j++) total[j] += (A)out[j], out[j] = 0;
   }
