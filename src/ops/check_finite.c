@@ -6,6 +6,11 @@
 #include <math.h>
 #include <string.h>
 
+static const char *name_of(double value) {
+  if (isnan(value)) return "NaN";
+  return value > 0 ? "inf" : "-inf";
+}
+
 /* The first such element in memory is named; its number counts from 1. In place there is nothing to
  * copy. */
 static void run(const neap_call *call) {
@@ -14,10 +19,7 @@ static void run(const neap_call *call) {
   for (int64_t i = 0; i < n; i++) {
     double value = neap_element_get(x->type.dtype, x->data, i);
     if (isfinite(value)) continue;
-    neap_call_fault(call, "%s at element %lld, where a finite number is expected",
-                    isnan(value) ? "NaN"
-                    : value > 0  ? "inf"
-                                 : "-inf",
+    neap_call_fault(call, "%s at element %lld, where a finite number is expected", name_of(value),
                     (long long)(i + 1));
     break;
   }

@@ -45,10 +45,11 @@ static double accumulate(const neap_operand *x, double p, double sum) {
 static void run_norm(const neap_call *call) {
   double p = call->attrs[P].f, sum = 0;
   for (int k = 0; k < call->n_in; k++) sum = accumulate(&call->in[k], p, sum);
-  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0,
-                   isinf(p) ? sum
-                   : p == 2 ? sqrt(sum)
-                            : pow(sum, 1 / p));
+  /* The root, but of a largest element, which is the norm itself. */
+  double norm = sum;
+  if (p == 2) norm = sqrt(sum);
+  if (p != 2 && !isinf(p)) norm = pow(sum, 1 / p);
+  neap_element_set(call->out[0].type.dtype, call->out[0].data, 0, norm);
 }
 
 /* Any shapes, one dtype; the norm is a scalar. The negation refuses a NaN as well. */

@@ -9,7 +9,10 @@
 
 /* By squaring; wraps around. A negative exponent leaves what truncation leaves: 1, -1 or 0. */
 static inline uint64_t power_of_integer(int64_t base, int64_t exponent) {
-  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : UINT64_MAX) : 0;
+  if (exponent < 0) {
+    if (base == -1) return exponent % 2 == 0 ? 1 : UINT64_MAX;
+    return base == 1;
+  }
   uint64_t y = 1, factor = (uint64_t)base;
   for (; exponent > 0; exponent /= 2, factor *= factor)
     if (exponent % 2 == 1) y *= factor;

@@ -19,7 +19,11 @@ static void OF(spread)(void *context, int64_t begin, int64_t end) {
     for (int64_t k = 0; k < w->count; k++) {
       int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);
       double value = (double)WIDEN(x[at]);
-      dx[at] = NARROW((T)(n_zero == 0 ? product / value : n_zero == 1 && value == 0 ? product : 0));
+      /* The product of all others: of several zeros one is among them, whichever is left out. */
+      double others = 0;
+      if (n_zero == 0) others = product / value;
+      if (n_zero == 1 && value == 0) others = product;
+      dx[at] = NARROW((T)others);
     }
   }
 }

@@ -2,9 +2,10 @@
  * a large batch from its micro-batches.
  *
  * The total is resident: the output is its next version, in the same storage. It is written after
- * all that may fault, so a micro-batch that fails adds nothing. INVARIANT: with keep = 0 the old
- * total is not read: what an aborted step has left there, NaN or not, ends with the first
- * micro-batch of the next.
+ * all that may fault, so a micro-batch that fails adds nothing.
+ * INVARIANT: with keep = 0 the old total is not read: what an aborted step has left there, NaN or
+ * not, ends with the first micro-batch of the next.
+ *
  * A total of bf16 or f16 gradients may be f32, as those of micro-batches are (net/split.c).
  */
 #include "ops/elementwise.h"
