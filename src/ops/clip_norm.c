@@ -33,6 +33,7 @@ static double accumulate(const neap_operand *x, double p, double sum) {
   int64_t n = neap_shape_elems(&x->type.shape);
   if (p == 2) return sum + sum_squares(x);
   for (int64_t i = 0; i < n; i++) {
+    /* Other norms are rare: element by element, whatever the dtype. */
     double value = fabs(neap_element_get(x->type.dtype, x->data, i));
     if (isinf(p))
       sum = value > sum || value != value ? value : sum;

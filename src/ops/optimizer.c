@@ -5,6 +5,8 @@
 static neap_status check_input(const neap_infer *c, int i, neap_error *error) {
   const neap_type *type = &c->in[i], *w = &c->in[NEAP_OPTIMIZER_W];
   char want[NEAP_SHAPE_TEXT], got[NEAP_SHAPE_TEXT];
+  /* A record that names dtypes for an input means a count or the like: one element, of its own
+   * dtype. */
   if (i == NEAP_OPTIMIZER_LR || c->op->inputs[i].dtypes != 0) {
     if (neap_shape_elems(&type->shape) == 1) return NEAP_OK;
     return neap_infer_fail(c, NEAP_SHAPE, i, error, "%s expects one element, got %s",

@@ -40,6 +40,8 @@ static void pinv_one(const neap_matrix_job *j, int64_t at, double *a) {
   }
   /* They descend: the first is the largest. */
   double least = s[0] * tolerance(j->call, m, n);
+  /* A singular value that is small beside the largest is rounding: its direction is left out, where
+   * 1 / s would blow it up. */
   for (int64_t i = 0; i < k; i++)
     for (int64_t r = 0; r < m; r++) u[i * m + r] = s[i] > least ? u[i * m + r] / s[i] : 0;
   /* Row by row, what lies column by column is the transpose: this is y' = u diag vt. */

@@ -13,6 +13,7 @@ static inline uint64_t power_of_integer(int64_t base, int64_t exponent) {
     if (base == -1) return exponent % 2 == 0 ? 1 : UINT64_MAX;
     return base == 1;
   }
+  /* x^n by the bits of n: the factors x, x^2, x^4, .. of those that are set. */
   uint64_t y = 1, factor = (uint64_t)base;
   for (; exponent > 0; exponent /= 2, factor *= factor)
     if (exponent % 2 == 1) y *= factor;

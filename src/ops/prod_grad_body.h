@@ -9,6 +9,7 @@ static void OF(spread)(void *context, int64_t begin, int64_t end) {
   E *dx = j->call->out[0].data;
   for (int64_t o = begin; o < end; o++) {
     int64_t base = neap_reduce_offset(w->n_kept, w->kept, w->kept_stride, o), n_zero = 0;
+    /* dy times the product: what is divided by x or given to the one zero has it already. */
     double product = (double)WIDEN(dy[o]);
     for (int64_t k = 0; k < w->count; k++) {
       int64_t at = base + neap_reduce_offset(w->n_reduced, w->reduced, w->reduced_stride, k);

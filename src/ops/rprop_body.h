@@ -10,6 +10,7 @@ NEAP_MULTIVERSION static void OF(rprop)(const neap_row *row) {
   const int64_t n = row->n;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; i++) {
+    /* Only the sign of g times g before: above 0 it goes on, below 0 it has turned. */
     const T turn = g[i] * before[i];
     /* 1 where there is no turn, and NaN of a NaN. */
     const T factor = turn > 0 ? grow : turn < 0 ? shrink : (T)1 + turn * 0;

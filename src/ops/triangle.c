@@ -23,6 +23,8 @@ typedef struct job {
 static void keep_rows(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   for (int64_t r = begin; r < end; r++) {
+    /* Row r of all is row i of its matrix; column `edge` is the first above the diagonal, or on
+     * it. */
     int64_t i = r % k->n_row + k->diagonal + (k->upper ? 0 : 1);
     int64_t edge = NEAP_MIN(NEAP_MAX(i, 0), k->n_column);
     int64_t from = k->upper ? edge : 0, to = k->upper ? k->n_column : edge;
