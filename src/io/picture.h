@@ -19,7 +19,7 @@ bool neap_io_is_picture(const void *start, size_t n);
 neap_status neap_io_picture_check(const char *path, size_t n_file, int64_t height, int64_t width,
                                   neap_error *error);
 neap_status neap_io_picture_save(const char *path, const neap_tensor *dense, neap_error *error);
-/* A row of a batch, (channels,height,width), 0 to 255, of a picture in a file (fit.c). */
+/* A row of a batch, (channels,height,width), 0 to 255, of a picture in a file (resize.c). */
 neap_status neap_io_picture_fit(const char *path, neap_picture_fit fit, const neap_shape *row,
                                 float *out, neap_error *error);
 

@@ -3,7 +3,7 @@
  * among zeros.
  *
  * Both count first and write then, so that nothing is written when the outputs were made too short
- * (see op.h, EXTENT).
+ * (see neap/record.h, EXTENT).
  */
 #include "ops/op.h"
 

@@ -1,7 +1,7 @@
 /* fused.h: what FusedConv and FusedFC share, and what they take from Conv and FC.
  *
  * A fused op is y = activation(product(x, w) + b + z), operands x, w, b, z; b and z may be absent.
- * It is made by rewrites of inference graphs alone (graph/fuse*.c), so it has no gradient.
+ * It is made by rewrites of inference graphs alone (rewrite/fuse.c), so it has no gradient.
  *
  * INVARIANT: y may take the bytes of z: a kernel first has z in y (neap_fused_begin), then adds its
  * product to y.

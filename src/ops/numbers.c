@@ -1,5 +1,6 @@
-/* numbers.c: what op records promise of numbers, in words. The enumerations are in op.h; a record
- * says only what is not usual for its class of ops, and here is what is usual.
+/* numbers.c: what op records promise of numbers, in words. The enumerations are in
+ * neap/record.h; a record says only what is not usual for its class of ops, and here is what is
+ * usual.
  */
 #include "ops/op.h"
 
@@ -7,7 +8,7 @@ typedef struct promise {
   const char *name, *text;
 } promise;
 
-/* ORDER NAN, ORDER INFINITY, ORDER EMPTY, ORDER SUM: as the enumerations in op.h. */
+/* ORDER NAN, ORDER INFINITY, ORDER EMPTY, ORDER SUM: as the enumerations in neap/record.h. */
 static const promise nans[] = {
   {"spreads", "makes NaN what is computed from it"},
   {"reaches", "makes NaN what is computed from it, and perhaps what lies beside that"},

@@ -46,9 +46,9 @@ typedef struct neap_window {
 /* Geometry of checked attributes; `kernel` NULL: from the attribute. y NULL: `out` is left 0. */
 neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, const neap_shape *y,
                            const int64_t *kernel);
-/* As neap_window_of for input 0 = x, with every check and `out` computed. stride_is_kernel: default
- * of pools. `ceil`: sizes are rounded up, but the last window starts inside x or its leading
- * padding (PyTorch's rule). */
+/* As neap_window_of for input 0 = x, with every check and `out` computed; `kernel` NULL: a pool's,
+ * from the attribute, which then is the default stride too. `ceil`: sizes are rounded up, but the
+ * last window starts inside x or its leading padding (PyTorch's rule). */
 neap_status neap_window_infer(const neap_infer *infer, const int64_t *kernel, bool ceil,
                               neap_window *window, neap_error *error);
 /* The lists kernel, stride, pad and dilation of an op with n spatial dimensions: their lengths and
@@ -71,6 +71,7 @@ static inline void neap_window_range(const neap_window *w, int d, int64_t tap, i
                                      int64_t high, int64_t *from, int64_t *to) {
   /* x position = o * s + shift */
   int64_t shift = tap * w->dilation[d] - w->begin[d], s = w->stride[d];
+  /* The first o with o s + shift at low or behind it, and the first at high: both rounded up. */
   int64_t a = low - shift, b = high - shift;
   *from = a <= 0 ? 0 : (a + s - 1) / s;
   *to = b <= 0 ? 0 : NEAP_MIN((b + s - 1) / s, w->out[d]);
@@ -129,7 +130,7 @@ void neap_conv_gemm_grad_weight(const neap_call *call);
 /* y (N,O,spatial) += b (O), where input 2 of a convolution is there; layouts, dtypes as below. */
 void neap_conv_add_bias(const neap_call *call);
 /* db (O) = sum of dy (N,O,spatial) over all else, in a layout of which neap_window_side_by_side
- * knows; f32 or f64. Where output 1 is not wanted, nothing. */
+ * knows; any float. Where output 1 is not wanted, nothing. */
 void neap_conv_sum_bias(const neap_call *call);
 
 #endif
