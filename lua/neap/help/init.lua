@@ -27,6 +27,8 @@ end
 
 --- Takes a file's comments into the index.
 local function read(file, text)
+  -- A comment block is the lines that begin with it; the first line of code behind it is what it is
+  -- of. Indented ones are heads of inner functions, and of methods made in a loop.
   local comment, line, at = {}, 0, 1
   for content in text:gmatch "([^\n]*)\n" do
     line = line + 1
@@ -35,6 +37,7 @@ local function read(file, text)
     elseif content:match "^%-%-%s" and #comment > 0 then comment[#comment + 1] = unindented(content)
     elseif content == "--" and #comment > 0 then comment[#comment + 1] = ""
     else
+      -- What the code defines, and what the comment itself says that users call it.
       local said = table.concat(comment, "\n")
       local name = said:match "@function ([%w_.:]+)" or defined(content)
       local public = said:match "^(neap%.[%w_.]+)" or said:match "^(%l+:[%w_]+)"
@@ -47,6 +50,7 @@ local function read(file, text)
           if not content:match "^local function" then docs[name] = doc end
         end
         if public and not module then
+          -- One comment may speak of several: "net:If, net:Elif".
           for each in (said:match "^[^({]*"):gmatch "%l+[:.][%w_.]+" do
             docs[each] = docs[each] or doc
           end
@@ -110,6 +114,9 @@ local function thing(name)
   local declared = record.find(name)
   if declared then return text_of_record(declared) end
   if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
+
+  -- Users' names to those of the definitions; then the names that have no prefix, by all prefixes
+  -- in turn, from the layers to the database.
   local key = name
   for public, own in pairs(prefixes) do
     if name:sub(1, #public) == public then key = own .. name:sub(#public + 1) end
@@ -132,6 +139,8 @@ end
 function help.by_name(name)
   index()
   name = name:gsub("^workspace:", "ws:"):gsub("^model:", "m:"):gsub("^module:", "m:")
+
+  -- A class first, and beside it what makes one, if both have the name.
   local class, parts = classes.text(name, thing), {}
   parts[1] = class or thing(name)
   if name:find "^blob:" then parts[1] = parts[1] or thing((name:gsub("^blob:", "tensor:"))) end
@@ -149,6 +158,8 @@ end
 -- definition.
 function help.by_function(f)
   index()
+
+  -- What guard has wrapped is unwrapped: the place of the definition is the original's.
   local original = f
   while guard.original[original] do original = guard.original[original] end
   local name, info = core.function_name(f), debug.getinfo(original, "S")
@@ -167,6 +178,8 @@ function help.by_module(name, names, module)
   local doc = files[name] or files[module]
   if not doc then return nil end
   local lines = { name .. ": " .. doc.text:gsub("\n@module.*", ""):gsub("\n\nINVARIANT.*", "") }
+
+  -- Of each entry the first sentence: of its record, else of its comment.
   for _, entry in ipairs(names) do
     local found = docs[name:match "[%w_]+$" .. "." .. entry] or docs[name .. "." .. entry]
     local own = record.find((name:gsub("^neap%.", "") .. "." .. entry))

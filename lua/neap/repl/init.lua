@@ -33,6 +33,9 @@ local function fields_of(value)
       end
     end
   end
+
+  -- From the value outwards: its own fields, its class's, those that C computes, the ops of tensors
+  -- and blobs, and up to four metatables above.
   if type(value) == "table" then add(value) end
   local class = (debug.getmetatable(value) or {}).__name
   local methods = type(class) == "string"
@@ -57,6 +60,7 @@ end
 --- What stands open at the end of a line: the innermost bracket that is not closed, as { callee =
 -- what stands before it, at = its place }, and the one around it; nil where none is open.
 local function open_brackets(line)
+  -- Texts are passed over, so that a bracket in one opens nothing.
   local open, at = {}, 1
   while at <= #line do
     local c = line:sub(at, at)
@@ -79,6 +83,8 @@ local function record_at(line)
   if not before:match "[{,(]%s*$" then return nil end
   local inner, outer = open_brackets(line)
   if inner == nil then return nil end
+
+  -- In f { { .. a table within a table has no callee: the one around it has.
   local callee = inner.callee ~= "" and inner.callee or outer and outer.callee or ""
   if callee == "" then return nil end
   return record.find(callee:match ":(.*)" or callee), line:sub(inner.at)
@@ -100,6 +106,7 @@ end
 -- @param line string
 -- @return string[] whole words
 function repl.complete(line)
+  -- A colon at the beginning of a line is a command; within a word it is a method's.
   local word = line:match "[%w_%.:]*$"
   if word:sub(1, 1) == ":" and not word:find("%.") then
     local found = {}
@@ -114,6 +121,8 @@ function repl.complete(line)
     table.sort(found)
     return found
   end
+
+  -- The path is followed by indexing alone: no function is called for a completion.
   local path, part = word:match "^(.*)[%.:]([%w_]*)$"
   local value, prefix = _G, ""
   if path then
@@ -126,6 +135,8 @@ function repl.complete(line)
   else
     part = word
   end
+
+  -- Options stand first where the word may be one.
   local found = path and {} or options_at(line, part)
   if part == "" and #found > 0 then return found end
   for _, name in ipairs(fields_of(value)) do
@@ -171,6 +182,7 @@ local function time_again(n, code)
   print(("%.3f ms the median of %d, %.3f to %.3f"):format(ms[(n + 1) // 2], n, ms[1], ms[n]))
 end
 command("time", "[N] CODE: how long it takes; run N times, the median", function(rest)
+  -- A number in front of an expression is how often, unless it is part of it: "3 + 4".
   local n, code = rest:match "^(%d+)%s+([^%s=+%-*/^%%.,].*)$"
   if n then return time_again(math.max(math.tointeger(n), 1), code) end
   local start = core.clock()
@@ -232,6 +244,8 @@ function repl.compile(text)
   if text:match "^%s*local%s+function%s" or text:match "^%s*local%s+[%w_,%s]+=[^=]" then
     text = text:gsub("local%s+", "", 1)
   end
+
+  -- As an expression first, so that its value is shown; else as statements.
   local chunk, as_expression = load("return " .. text, "=stdin", "t")
   if chunk then return chunk end
   local statement, message = load(text, "=stdin", "t")
@@ -257,6 +271,7 @@ end
 --- Runs one complete input and prints its values. Errors go to standard error; the REPL lives on.
 -- @return whether it went well
 function repl.evaluate(text)
+  -- A semicolon at the end means: do not show the value.
   local body = text:gsub("%s*;%s*$", "")
   local chunk, message = repl.compile(body)
   local quiet = chunk and body ~= text
@@ -265,6 +280,8 @@ function repl.evaluate(text)
     complain(message)
     return false
   end
+
+  -- What the user runs may fail, or be interrupted: the prompt comes back.
   local results = table.pack(xpcall(chunk, cli.handler))
   core.clear_interrupt()
   if not results[1] then
