@@ -1,6 +1,7 @@
 --- Nets of many kinds with ways to plan them, and what holds of their plans, computed in plain Lua
 -- from shapes, operands, offsets and kinds of blobs. tests/unit/figures_spec.lua compares a plan's
--- reports with it, figures_kept_spec.lua what a database keeps of it.
+-- reports with it, figures_kept_spec.lua what a database keeps of it, and others beside it runs,
+-- models and the command line.
 local neap = require "neap"
 local assert = require "luassert"
 local cjson = require "cjson"
@@ -279,6 +280,16 @@ function M.names_of(t)
   for name in pairs(t) do names[#names + 1] = name end
   table.sort(names)
   return names
+end
+
+--- Rows of a query, which must not fail.
+function M.rows(db, sql, params) return assert(db:sql(sql, params)) end
+
+--- Rows as a table by one of their columns.
+function M.by(list, key)
+  local out = {}
+  for i = 1, #list do out[list[i][key]] = list[i] end
+  return out
 end
 
 --- Every report of `reports`, by name, f(plan, facts, net, case), for every case.
