@@ -71,12 +71,14 @@ neap_status neap_micro_add(neap_micro *micro, int n_weight, const double *weight
 neap_figures neap_micro_figures(const neap_micro *micro) {
   neap_figures part = neap_session_figures(neap_micro_part_session(micro));
   neap_figures update = neap_session_figures(neap_micro_update_session(micro));
+
   /* One arena serves them all, so that the larger one counts. */
   neap_figures both = part.arena_bytes >= update.arena_bytes ? part : update;
   neap_figures hold = {0};
   if (neap_micro_hold_session(micro) != NULL)
     hold = neap_session_figures(neap_micro_hold_session(micro));
   both.n_op = part.n_op + update.n_op + hold.n_op;
+
   /* Bytes that each program has for itself are added up. */
   both.baseline_bytes = part.baseline_bytes + update.baseline_bytes;
   both.parameter_bytes = part.parameter_bytes;
@@ -87,6 +89,7 @@ neap_figures neap_micro_figures(const neap_micro *micro) {
   both.frame_bytes = part.frame_bytes + update.frame_bytes;
   both.total_bytes = both.arena_bytes + both.parameter_bytes + both.gradient_bytes +
                      both.state_bytes + both.io_bytes + both.constant_bytes + both.frame_bytes;
+
   /* A step is one update. */
   both.n_step = update.n_step;
   both.last_ns = both.median_ns = 0;

@@ -39,14 +39,18 @@ static neap_status add_all(const neap_op *const *ops, const char *path, neap_err
 
 neap_status neap_load_ops(const char *path, const neap_op *const **ops, neap_error *error) {
   if (ops != NULL) *ops = NULL;
+
   /* A name without a slash would be looked for in the system's folders. */
   char here[1024];
   int n = snprintf(here, sizeof here, "%s%s", strchr(path, '/') != NULL ? "" : "./", path);
   if (n < 0 || n >= (int)sizeof here)
     return neap_fail(error, NEAP_IO, "%.60s..: the path is too long", path);
   export_own_names();
+
+  /* Its own names are its own: two plugins may have a helper of one name. */
   void *library = dlopen(here, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) return neap_fail(error, NEAP_IO, "%s", dlerror());
+
   /* It says for which Neap it was made before anything else of it is looked at. */
   const int *abi = dlsym(library, "neap_ops_abi");
   const neap_op *const *list = dlsym(library, "neap_ops");
@@ -58,6 +62,9 @@ neap_status neap_load_ops(const char *path, const neap_op *const **ops, neap_err
               "{&my_op, NULL};");
     return NEAP_ARGUMENT;
   }
+
+  /* A record of another layout would be read as something else: the number tells before the first
+   * record is looked at. */
   if (*abi != NEAP_OPS_ABI) {
     neap_fail(error, NEAP_ARGUMENT,
               "%s: was compiled for another Neap: its interface is %d, this one's %d", path, *abi,

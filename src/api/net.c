@@ -9,6 +9,7 @@ neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *form
   va_list args, again;
   va_start(args, format);
   va_copy(again, args);
+
   /* Short lines need no memory. What was cut is printed once more, into a block of its length: the
    * arguments are read a second time, so that they were copied first. */
   int n = vsnprintf(small, sizeof small, format, args);
@@ -16,6 +17,7 @@ neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *form
   char *text = n < (int)sizeof small ? small : neap_alloc((size_t)n + 1);
   if (text != NULL && text != small) vsnprintf(text, (size_t)n + 1, format, again);
   va_end(again);
+
   /* Only now, since both lists of arguments must be ended. */
   if (n < 0) return neap_fail(error, NEAP_ARGUMENT, "add_text: the format can't be printed");
   if (text == NULL) return neap_fail_memory(error, (size_t)n + 1, "lines of a net");
@@ -42,12 +44,14 @@ static neap_status check_gradient(const neap_net *net, const char *name, neap_er
   neap_error own = {0};
   neap_graph *graph = NULL;
   static const neap_graph_options as_declared = {0};
+
   /* A subnet alone is no graph: the net around it checks it. */
   if (neap_net_outer(net) != NULL ||
       neap_graph_prepare(net, &as_declared, &graph, &own) == NEAP_OK) {
     neap_graph_free(graph);
     return NEAP_OK;
   }
+
   /* The error names the op: another Gradient of this net may be at fault. */
   bool is_its = strcmp(own.op, "Gradient") == 0 && strstr(own.message, name) != NULL;
   if (is_its && error != NULL) *error = own;

@@ -60,6 +60,8 @@ neap_op_record neap_op_read(const neap_op *op) {
                            .attr = op->attrs,
                            .inplace = op->inplace_any_input ? first : op->inplace,
                            .enforced = op->enforced};
+
+  /* Texts and lists above are borrowed from the op's record; kernels are told as plain words. */
   list_kernels(op, &record);
   return record;
 }

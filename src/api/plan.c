@@ -244,6 +244,7 @@ neap_status neap_net_rewrites(const neap_net *net, const neap_options *options, 
   NEAP_TRY(neap_api_plan(net, options, __func__, &plan, error));
   const neap_graph *graph = graph_of(plan);
   neap_buffer text = {0};
+
   /* A line each, in the order in which the passes made them. */
   for (int i = 0; i < graph->n_rewrite; i++) {
     const neap_rewrite *row = &graph->rewrite[i];

@@ -29,6 +29,7 @@ static neap_recycle_slot *flatten(const neap_recycle_slots *slots, neap_error *e
     neap_fail_memory(error, bytes, "names that blobs share");
     return NULL;
   }
+
   /* The names stay where they are: they are interned. */
   const char **blob = (const char **)(void *)(flat + slots->n + 1);
   for (int s = 0; s < slots->n; s++) {
@@ -50,6 +51,7 @@ neap_status neap_net_recycle_slots(const neap_net *net, const neap_recycle_optio
   NEAP_TRY(graph_options(plan_of(options), __func__, &compile, error));
   neap_net *made = NULL;
   NEAP_TRY(neap_recycle_net(net, options, &compile.graph, &made, figures, &slots, error));
+
   /* The net is given only with its slots. */
   *slot = flatten(&slots, error);
   if (*slot != NULL) {
@@ -120,6 +122,7 @@ neap_status neap_lives_open(neap_net *net, const neap_recycle_options *options, 
     neap_free(lives);
     return status;
   }
+
   /* What was read refers to the net: it must live as long. */
   lives->net = neap_net_retain(net);
   *out = lives;
@@ -165,6 +168,7 @@ neap_status neap_net_live_ranges(const neap_net *net, neap_live_range **out, int
                                  neap_error *error) {
   neap_net *written = NULL;
   neap_recycle recycle;
+
   /* A net with a backward pass or bodies is read as it would be written out; NULL: it stands as it
    * is. */
   NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));

@@ -46,6 +46,7 @@ static void end_block(void *block) { neap_free(block); }
 
 static neap_status open_pool(neap_session *session, neap_rows **out, neap_error *error) {
   bool has_pool = neap_program_plan(neap_session_program(session))->policy == NEAP_POLICY_POOL;
+
   /* One row, or none where addresses are planned. */
   neap_pool_figures *row = neap_alloc(sizeof *row);
   *out = NULL;

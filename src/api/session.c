@@ -62,6 +62,7 @@ neap_status neap_net_batch_inputs(const neap_net *net, int64_t batch, neap_input
   *out = NULL;
   *n = 0;
   neap_status status = neap_batch_inputs(net, batch, &graph, &room, error);
+
   /* The list is copied out of the room, as a block that the caller frees; names are interned. */
   size_t bytes = (size_t)graph.n_input * sizeof **out;
   if (status == NEAP_OK) {
@@ -95,6 +96,7 @@ int64_t neap_session_trim(neap_session *session) {
 
 neap_figures neap_session_figures(neap_session *session) {
   neap_program *program = neap_session_program(session);
+
   /* What the plan says, then what the runs have shown. */
   neap_figures figures =
     neap_report_figures(neap_program_plan(program), neap_program_graph(program));
@@ -110,6 +112,7 @@ neap_figures neap_session_figures(neap_session *session) {
   figures.held_bytes = stats.held_bytes;
   figures.process_bytes = stats.process_bytes;
   figures.n_alloc = stats.n_alloc_last;
+
   /* Of a session whose shapes change: the programs that it keeps. */
   figures.n_program = dynamic.n_program;
   figures.n_made = dynamic.n_made;
@@ -125,6 +128,7 @@ neap_pool_figures neap_session_pool(neap_session *session) {
   const neap_plan *plan = neap_program_plan(program);
   const neap_script *script = &plan->script;
   if (plan->policy != NEAP_POLICY_POOL) return (neap_pool_figures){0};
+
   /* The pool is the workspace's, and may serve other programs; what is planned is this one's. */
   neap_pool_stats pool = neap_workspace_pool(ws);
   return (neap_pool_figures){.reserved_bytes = (int64_t)pool.reserved_bytes,

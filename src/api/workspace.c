@@ -20,6 +20,7 @@ neap_status neap_workspace_write(neap_workspace *workspace, const char *name, ne
     if (dim[i] < 0)
       return neap_fail(error, NEAP_SHAPE, "write \"%s\": dimension %d is %lld", name, i,
                        (long long)dim[i]);
+
   /* Feeding copies the tensor, or keeps its storage; this one lets go of it either way. */
   neap_tensor tensor;
   neap_shape shape = neap_shape_of(n_dim, dim);
@@ -43,6 +44,7 @@ neap_status neap_workspace_read(neap_workspace *workspace, const char *name, nea
   NEAP_TRY(neap_workspace_fetch(workspace, name, &tensor, error));
   neap_status status = NEAP_OK;
   char text[NEAP_SHAPE_TEXT];
+
   /* As many elements as the caller has room for, cast to its dtype. */
   if (data == NULL && n_elems > 0)
     status = neap_fail(error, NEAP_ARGUMENT, "read \"%s\": data is NULL, room is expected", name);
@@ -135,6 +137,7 @@ static neap_status run_line(neap_workspace *workspace, const neap_net *net, cons
                      "run_op: expects the line of one op, such as \"y = Relu(x)\", got \"%s\"",
                      line);
   const neap_net_op *op = neap_net_op_at(net, 0);
+
   /* The attributes that the line gives, as a call takes them. */
   neap_set *set = neap_net_given(op, false);
   if (set == NULL) return neap_fail_memory(error, 64, "the attributes of an op");

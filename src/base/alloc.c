@@ -67,12 +67,15 @@ static bool refused(void) {
  * must not wrap around. */
 static void *take(size_t bytes, neap_account account, size_t align) {
   if (bytes > SIZE_MAX / 2 || refused()) return NULL;
+
   /* a block of size 0 lies inside its own memory too */
   size_t whole = neap_align(NEAP_MAX(bytes, 1) + HEADER_BYTES);
   whole = (whole + align - 1) / align * align;
+
   char *base = aligned_alloc(align, whole);
   if (base == NULL) return NULL;
 #ifdef MADV_HUGEPAGE
+
   /* A big arena touched in 4 KiB pages costs a TLB miss per page and step. Only whole huge pages
    * inside are asked for. */
   if (account == NEAP_DATA_BYTES && (whole >= 2 * HUGE_PAGE_BYTES || align == HUGE_PAGE_BYTES)) {
@@ -81,6 +84,7 @@ static void *take(size_t bytes, neap_account account, size_t align) {
     if (last > first) (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
   }
 #endif
+
   /* What rounding has added is nobody's to touch. */
   NEAP_FORBID(base + HEADER_BYTES + bytes, whole - HEADER_BYTES - bytes);
   *(header *)(void *)base = (header){bytes, account};

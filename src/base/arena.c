@@ -21,6 +21,7 @@ void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
   if (bytes > SIZE_MAX / 4 || neap_memory_refuses_block()) return NULL;
   size_t need = (bytes + NEAP_GAP_BYTES + 15) & ~(size_t)15;
   struct neap_arena_chunk *chunk = arena->chunk;
+
   /* It doesn't fit: another chunk, twice as large, or as large as the block. */
   if (chunk == NULL || chunk->room - chunk->used < need) {
     size_t room = chunk == NULL ? 1024 : NEAP_MIN(2 * chunk->room, (size_t)1 << 20);
@@ -33,6 +34,7 @@ void *neap_arena_alloc(neap_arena *arena, size_t bytes) {
     NEAP_FORBID(fresh->bytes, room);
     arena->chunk = chunk = fresh;
   }
+
   /* Cut off the front of what is left. */
   void *block = chunk->bytes + chunk->used;
   chunk->used += need;

@@ -79,8 +79,9 @@ static void add_by_library(neap_buffer *buffer, const char *format, va_list args
 /* One conversion from behind its %, without width or precision; returns how long it is, 0: none of
  * those known here. */
 static size_t add_known(neap_buffer *buffer, const char *format, va_list *args) {
+  /* "ll" is long long; one "l" or "z" is long or size_t, which have one size here. */
   size_t n_length = strspn(format, "lz");
-  /* else long or size_t, which are of one size */
+
   bool is_int = n_length == 0, is_long_long = n_length == 2;
   switch (format[n_length]) {
     case 'd':
@@ -157,6 +158,8 @@ static void add_decimal(neap_buffer *buffer, long long n, int k) {
 /* Most numbers of a net have few digits: they are the nearest double of some n / 10^k, and one
  * division tells. */
 void neap_buffer_add_number(neap_buffer *buffer, double x) {
+  /* %g writes six digits: a number below 10^6 that is n / 10^k is written by that n, and reads back
+   * as the same quotient. */
   double most = 1e6, scale = 1;
   if (fabs(x) < most && x != 0) {
     for (int k = 0; k <= 15; k++, scale *= 10) {
@@ -167,6 +170,7 @@ void neap_buffer_add_number(neap_buffer *buffer, double x) {
       return;
     }
   }
+
   /* Else as many digits as reading it back takes: 17 do for every double. */
   char text[40];
   int digits = 6;

@@ -101,6 +101,7 @@ const char *neap_row_kind_name(neap_row_kind kind, const char **doc) {
 neap_datum neap_datum_of(const neap_column *column, const void *row) {
   neap_datum cell = {.type = NEAP_DATUM_NONE};
   bool unless_0 = (column->shown & NEAP_SHOWN_UNLESS_0) != 0;
+
   /* Each type has its own way of saying that there is nothing. */
   switch (column->type) {
     case NEAP_COLUMN_NUMBER:

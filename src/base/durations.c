@@ -29,6 +29,7 @@ static int64_t middle_of(int at) {
 }
 
 void neap_sketch_add(neap_sketch *sketch, int64_t ns) {
+  /* Halving all keeps the shares, which are all that is asked for. */
   uint16_t *count = &sketch->count[class_of(ns)];
   if (*count == UINT16_MAX)
     for (int i = 0; i < NEAP_N_SKETCH; i++) sketch->count[i] = (uint16_t)(sketch->count[i] / 2);

@@ -50,8 +50,10 @@ void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
    * list without it is better than none. */
   if (name != NULL) name = neap_intern(name);
   if (name == NULL) return;
+
   int at = refused->n_blob;
   if (at == NEAP_MOST_NAMED && refused->blobs[at - 1].bytes >= (int64_t)bytes) return;
+
   /* At the end, or in the place of the smallest; then up to where it belongs by size. */
   if (at < NEAP_MOST_NAMED)
     refused->n_blob++;
@@ -69,10 +71,12 @@ neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char 
   vsnprintf(refused->message, sizeof refused->message, format, args);
   va_end(args);
   refused->code = NEAP_BUDGET;
+
   /* What the fixed parts leave of the limit; none, where they exceed it. */
   refused->left_bytes = refused->limit_bytes;
   for (int i = 0; i < refused->n_fixed; i++) refused->left_bytes -= refused->fixed[i].bytes;
   refused->left_bytes = NEAP_MAX(refused->left_bytes, 0);
+
   /* The largest blob is what is spoken of, unless the caller has named one. */
   if (refused->blob[0] == '\0' && refused->n_blob > 0)
     snprintf(refused->blob, sizeof refused->blob, "%s", refused->blobs[0].name);
@@ -122,6 +126,8 @@ const char *neap_bytes_text(double bytes, char text[24]) { return print_bytes(by
 const char *neap_bytes_text_beside(double bytes, double other, char text[24]) {
   char beside[24];
   if (bytes == other) return print_bytes(bytes, 1, text);
+
+  /* As few digits as tell the two apart: "6.0 MiB exceeds 6.0 MiB" would say nothing. */
   for (int digits = 1; digits <= 3; digits++) {
     print_bytes(bytes, digits, text);
     if (strcmp(text, print_bytes(other, digits, beside)) != 0) return text;
@@ -139,9 +145,11 @@ bool neap_bytes_parse(const char *text, double *bytes) {
                {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
   char *end;
   double x = strtod(text, &end);
+
   /* A number first; NaN fails too. */
   if (end == text || !(x >= 0)) return false;
   while (*end == ' ') end++;
+
   /* Then blanks, and a unit to the end of the text. */
   for (int i = 0; i < NEAP_COUNT(units); i++)
     if (strcmp(end, units[i].unit) == 0) {

@@ -38,6 +38,7 @@ static bool names_grow(void) {
   for (size_t i = 0; i < names.cap; i++)
     if (names.slot[i] != NULL)
       slot[text_slot(slot, cap, names.slot[i], strlen(names.slot[i]))] = names.slot[i];
+
   /* The old table goes when the new one is whole. */
   neap_free(names.slot);
   names.slot = slot;
@@ -51,9 +52,11 @@ static bool names_grow(void) {
 const char *neap_intern_n(const char *text, size_t n) {
   const char *found = NULL;
   pthread_mutex_lock(&names.lock);
+
   /* At most half full after this one: searches stay short and always meet an empty slot. */
   if (2 * (names.n + 1) > names.cap && !names_grow()) goto done;
   size_t i = text_slot(names.slot, names.cap, text, n);
+
   /* Met for the first time: the copy is the name from now on. */
   if (names.slot[i] == NULL) {
     char *copy = neap_arena_alloc(&names.texts, n + 1);
@@ -79,6 +82,8 @@ const char *neap_intern_format(const char *format, ...) {
   va_copy(again, args);
   int n = vsnprintf(small, sizeof small, format, args);
   va_end(args);
+
+  /* As long as it turned out to be: on the stack, or in a block of that length. */
   const char *name = NULL;
   if (n >= 0 && (size_t)n < sizeof small) {
     name = neap_intern_n(small, (size_t)n);
@@ -142,6 +147,7 @@ bool neap_map_set(neap_map *map, const void *key, int value) {
     *map = wide;
     if (NEAP_DEBUG) check_map(map);
   }
+
   /* Where the key stands, or the empty slot where it will stand. */
   int i = map_slot(map, key);
   if (map->key[i] == NULL) map->n++;
@@ -164,6 +170,9 @@ void neap_map_remove(neap_map *map, const void *key) {
   if (map->key[hole] == NULL) return;
   map->n--;
   map->key[hole] = NULL;
+
+  /* Keys behind the hole may have been moved past it when they came: each goes to where it is found
+   * now. */
   for (int i = (hole + 1) & (map->cap - 1); map->key[i] != NULL; i = (i + 1) & (map->cap - 1)) {
     /* Out of its slot first: the search must be able to end there. */
     const void *moved = map->key[i];

@@ -101,6 +101,9 @@ static int64_t check_chunk(const neap_pool *pool, const chunk *c, size_t *used_b
     NEAP_ASSERT(b->used || before == NULL || before->used,
                 "two free blocks are never neighbours: at %zu and %zu",
                 before != NULL ? before->offset : 0, b->offset);
+
+    /* The next block must begin here; what is taken is counted to be compared with what the pool
+     * says. */
     end = b->offset + b->bytes;
     if (b->used) {
       *used_bytes += b->bytes;
@@ -125,12 +128,15 @@ static void check_pool(const neap_pool *pool) {
     n_free += check_chunk(pool, c, &used_bytes, &n_used);
     reserved_bytes += c->bytes;
   }
+
   /* The list has the same free blocks, each once. */
   for (const neap_pool_block *b = pool->free_list; b != NULL; b = b->next) {
     NEAP_ASSERT(!b->used && (b->next == NULL || b->next->previous == b),
                 "block at %zu in the list of free ones is free", b->offset);
     n_listed++;
   }
+
+  /* The figures are those of what was found. */
   const neap_pool_stats *s = &pool->stats;
   NEAP_ASSERT(n_free == n_listed && n_free == s->n_free_block,
               "%lld free blocks are all in the list, with %lld, and counted: %lld",
@@ -258,6 +264,8 @@ neap_status neap_pool_new_dry(neap_pool **out, neap_error *error) {
 /* Blocks still taken end with their chunk, and are taken off the totals. */
 void neap_pool_free(neap_pool *pool) {
   if (pool == NULL) return;
+
+  /* A chunk's blocks, free and taken, then its bytes. */
   for (chunk *c = pool->chunks, *next; c != NULL; c = next) {
     next = c->next;
     for (neap_pool_block *b = c->first, *after; b != NULL; b = after) {
@@ -267,6 +275,7 @@ void neap_pool_free(neap_pool *pool) {
     neap_free(c->data);
     neap_free(c);
   }
+
   /* Then the descriptors that describe nothing. */
   for (neap_pool_block *b = pool->spare, *next; b != NULL; b = next) {
     next = b->next;
@@ -308,6 +317,7 @@ static neap_pool_block *best_fit(const neap_pool *pool, size_t bytes, bool high)
  * side. Gives the part that is taken. */
 static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes, bool high) {
   if (b->bytes == bytes) return b;
+
   /* b keeps the begin and goes back to the free ones; the new descriptor is what is taken */
   if (high) {
     neap_pool_block *taken = spare_take(pool);
@@ -322,6 +332,7 @@ static neap_pool_block *split(neap_pool *pool, neap_pool_block *b, size_t bytes,
     list_add(pool, b);
     return taken;
   }
+
   /* The begin is taken; what is left over behind it is free. */
   neap_pool_block *rest = spare_take(pool);
   *rest = (neap_pool_block){.chunk = b->chunk,
@@ -381,6 +392,7 @@ neap_pool_block *neap_pool_take_at(neap_pool *pool, size_t bytes, bool high) {
 neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t bytes) {
   if (bytes > NEAP_POOL_DRY_BYTES / 4 || pool->chunks == NULL || !stock(pool, 2)) return NULL;
   size_t want = NEAP_MAX(neap_align(bytes), (size_t)NEAP_ALIGN), end = offset + want;
+
   /* The one free block that the whole place lies in. */
   neap_pool_block *b = pool->free_list;
   while (b != NULL &&
@@ -388,6 +400,7 @@ neap_pool_block *neap_pool_take_exact(neap_pool *pool, size_t offset, size_t byt
     b = b->next;
   if (b == NULL) return NULL;
   list_remove(pool, b);
+
   /* What lies behind goes back to the free ones, then what lies before. */
   b = split(pool, b, end - b->offset, false);
   b = count_taken(pool, split(pool, b, want, true), false);
@@ -412,6 +425,7 @@ static void swallow(neap_pool *pool, neap_pool_block *b) {
 void neap_pool_give(neap_pool *pool, neap_pool_block *b) {
   if (b == NULL) return;
   NEAP_ASSERT(b->used, "a block is given back once; the one at %zu is free", b->offset);
+
   /* Neighbours are looked at before the block is listed, so that no two free ones ever touch. */
   pool->stats.n_used--;
   count_used(pool, -(int64_t)b->bytes);

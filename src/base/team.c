@@ -68,8 +68,11 @@ static inline void pause_core(void) {
 static bool gate_look(gate *g, unsigned seen) {
   enum { SPIN_NS = 200000, LOST_NS = 100000, CROWDED_NS = 20000000, LOOKS = 32 };
   int64_t begin = neap_clock_ns(), last = begin;
+
   /* For a while after that nobody looks: the cores are wanted by others. */
   if (begin < atomic_load_explicit(&crowded_until, memory_order_relaxed)) return false;
+
+  /* The clock is read every few looks only, as it costs more than they do. */
   while (last - begin < SPIN_NS) {
     for (int i = 0; i < LOOKS; i++) {
       if (atomic_load(&g->value) != seen) return true;
@@ -180,6 +183,7 @@ static void add_helpers(team *t, int n) {
   pthread_attr_t attr;
   if (pthread_attr_init(&attr) != 0) return;
   pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+
   /* Helpers inherit the mask: no signal of the owner's is handled by them. */
   sigset_t saved;
   neap_signals_hold_all(&saved);
@@ -221,6 +225,8 @@ static team *take_whole(int n) {
         hope = hope || atomic_load(&teams[i].n_helper) >= n;
         continue;
       }
+
+      /* A free team: large enough, or made so; else it is put back, and the next one is tried. */
       add_helpers(&teams[i], n);
       if (atomic_load(&teams[i].n_helper) >= n) return &teams[i];
       atomic_store(&teams[i].is_taken, false);
@@ -248,15 +254,18 @@ static void run_job(team *t, int n, void (*share)(void *, int), void *context) {
     (uint32_t)claim == claim >> 32 && atomic_load(&t->left) == 0,
     "a job begins when all shares of the one before are taken and run: %u of %u taken, %d left",
     (unsigned)claim, (unsigned)(claim >> 32), atomic_load(&t->left));
+
   /* The job is written while nobody reads it: see the assertion. */
   t->share = share;
   t->context = context;
   atomic_store(&t->left, n);
   atomic_store(&t->claim, (uint64_t)n << 32 | 1);
+
   /* All is said before the gate opens: a helper may run its share at once. */
   gate_open(&t->work, n - 1);
   own = t;
   share(context, 0);
+
   /* The caller takes what the helpers have not: it never waits while there is work. */
   if (atomic_fetch_sub(&t->left, 1) == 1) gate_open(&t->done, 0);
   take_shares(t);

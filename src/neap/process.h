@@ -63,7 +63,7 @@ NEAP_API neap_status neap_fail(neap_error *error, neap_status code, const char *
   NEAP_PRINTF(3, 4);
 /* The same for `bytes` that were refused: "memory for WHAT was refused". */
 NEAP_API neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
-/* Sets the hint, or appends to it; returns error->code. */
+/* Sets the hint, instead of one that is there; returns error->code, INTERNAL without a record. */
 NEAP_API neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
 /* What messages count inputs, outputs and axes from: 0, as the functions here do, until a face
  * whose users count otherwise says so, as the Lua module does with 1. One for the process. */

@@ -603,8 +603,7 @@ static void commit(draft *d) {
     for (int j = 0; j < d->op.n_out; j++) write_output(d, j);
   neap_net_enter_frame(net, &d->op);
 
-  /* From here on the op is seen, and every reader of the net's version knows that it has
-   * changed. */
+  /* Now the op is part of the net; a new version tells those who have read it before. */
   net->op[net->n_op++] = d->op;
 
   /* How many Gradients and backward ops there are, so that nobody has to look for them. */

@@ -470,7 +470,7 @@ bool neap_net_same_in_place(const neap_net *a, const neap_net *b, neap_buffer *w
     return false;
   }
 
-  /* Types are compared as well: an op of another type may work in place for other reasons. */
+  /* Op by op: pairs of two ops that differ in type would say nothing of each other. */
   for (int i = 0; i < a->n_op; i++) {
     if (a->op[i].op != b->op[i].op)
       return say(&c, i, &a->op[i], &b->op[i], "they differ in type", "");

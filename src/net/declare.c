@@ -242,7 +242,8 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
   char who[160];
   snprintf(who, sizeof who, "net \"%.100s\": bank: ", net->name);
 
-  /* It must be a tensor of an outermost net: only those are planned with banks of their own. */
+  /* A blob of this very net, no scope, and none of a subnet's, which lies whole in the bank of its
+   * op. */
   if (found.cell == NULL || found.net != net) return neap_net_fail_undefined(net, who, blob, error);
   if (net->outer != NULL) {
     neap_hint(error, "assign the op that the subnet belongs to");
@@ -256,7 +257,6 @@ neap_status neap_net_assign(neap_net *net, const char *name, const char *bank, n
     return fail_blob(NEAP_GRAPH, blob, NULL, error);
   }
 
-  /* Cells may have moved since the look-up, where room for notes was taken. */
   NEAP_TRY(neap_net_begin_change(net, 1, error));
   neap_net_cell *cell = neap_net_look_up(net, blob).cell;
   neap_net_note(net);
@@ -283,7 +283,6 @@ neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *o
     return fail_blob(NEAP_ARGUMENT, interned, NULL, error);
   }
 
-  /* A resident gradient lies beside its parameter from run to run. */
   NEAP_TRY(neap_net_begin_change(net, 1, error));
   neap_net_note(net);
   neap_net_note_cell(net, at);
