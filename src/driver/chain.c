@@ -98,7 +98,8 @@ static const char *free_name(const neap_net *net, const char *layer, const char 
   const char *name = neap_intern_format("%s/%s", layer, what);
   while (name != NULL) {
     bool is_taken = is_declared(net, name);
-    for (int i = 0; i < n && !is_taken; i++) is_taken = other[i] == name;
+    for (int i = 0; i < n; i++)
+      if (other[i] == name) is_taken = true;
     if (!is_taken) break;
     name = neap_intern_format("%s~", name);
   }
@@ -290,9 +291,10 @@ static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const
   neap_chain_batch batch = {.n = n,
                             .step = neap_alloc_zeroed((size_t)chain->n_layer * sizeof *batch.step)};
   neap_status status = batch.step != NULL ? NEAP_OK : no_memory(error);
-  if (net != NULL)
-    for (int i = 0; i < chain->n_layer && status == NEAP_OK; i++)
-      status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
+  for (int i = 0; i < chain->n_layer; i++) {
+    if (net == NULL || status != NEAP_OK) break;
+    status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
+  }
   if (status == NEAP_OK) status = infer_types(chain, &batch, error);
   if (status == NEAP_OK &&
       !neap_list_grow(&chain->batch, &chain->cap_batch, chain->n_batch + 1, sizeof batch))

@@ -34,15 +34,18 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
                    neap_shape_text(&got.shape, b));
 }
 
+/* Whether the workspace has every blob of the program. */
+static bool is_whole(const neap_chain *chain, neap_program *program) {
+  for (int b = 0; b < neap_program_n_blobs(program); b++)
+    if (!neap_workspace_has(chain->ws, neap_program_blob_at(program, b)->name)) return false;
+  return true;
+}
+
 /* A program whose blobs were dropped, by this chain or another one of the workspace, is attached
  * anew: that makes them. */
 static neap_status run(neap_chain *chain, neap_session *session, neap_error *error) {
   neap_program *program = neap_session_program(session);
-  /* One missing blob is enough. */
-  bool whole = true;
-  for (int b = 0; whole && b < neap_program_n_blobs(program); b++)
-    whole = neap_workspace_has(chain->ws, neap_program_blob_at(program, b)->name);
-  if (!whole) neap_workspace_detach(chain->ws, program);
+  if (!is_whole(chain, program)) neap_workspace_detach(chain->ws, program);
   NEAP_TRY(neap_workspace_attach(chain->ws, program, error));
   return neap_session_run(session, error);
 }

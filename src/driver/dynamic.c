@@ -170,17 +170,20 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
+/* Whether the program was made for the types and lengths at hand. */
+static bool is_for(const neap_dynamic *d, const entry *e) {
+  if (e->probe != d->probe) return false;
+  if (memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) != 0) return false;
+  for (int k = 0; k < d->n_input; k++)
+    if (!neap_type_equal(&e->type[k], &d->input[k].type)) return false;
+  return true;
+}
+
 /* The program for the types and lengths at hand, probe or not; NULL: none. A walk: there are at
  * most 16, and a hash of the shapes would cost as much as comparing them. */
 static entry *look_up(neap_dynamic *d) {
-  for (int i = 0; i < d->n_entry; i++) {
-    entry *e = &d->entry[i];
-    bool same = e->probe == d->probe &&
-                memcmp(e->extent, d->extent, (size_t)d->n_extent * sizeof *e->extent) == 0;
-    for (int k = 0; k < d->n_input && same; k++)
-      same = neap_type_equal(&e->type[k], &d->input[k].type);
-    if (same) return e;
-  }
+  for (int i = 0; i < d->n_entry; i++)
+    if (is_for(d, &d->entry[i])) return &d->entry[i];
   return NULL;
 }
 
@@ -279,10 +282,12 @@ static neap_status switch_program(neap_dynamic *d, neap_error *error) {
 
 /* Whether two lists of lengths of one loop agree where both know them. */
 static bool agree(const neap_lengths *a, const neap_lengths *b) {
-  bool same = a->first == b->first;
-  for (int k = 0; same && k < a->n; k++)
-    same = a->length[k] < 0 || b->length[k] < 0 || a->length[k] == b->length[k];
-  return same;
+  if (a->first != b->first) return false;
+  for (int k = 0; k < a->n; k++) {
+    bool both_known = a->length[k] >= 0 && b->length[k] >= 0;
+    if (both_known && a->length[k] != b->length[k]) return false;
+  }
+  return true;
 }
 
 /* What was found, with what an older list knows of the same: branches that did not run this
@@ -341,16 +346,19 @@ static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_err
   return NEAP_OK;
 }
 
+/* Whether the list says already all that was found of the same loop. */
+static bool says(const neap_lengths *met, const neap_lengths *found) {
+  if (met->first != found->first) return false;
+  for (int k = 0; k < found->n; k++)
+    if (found->length[k] >= 0 && found->length[k] != met->length[k]) return false;
+  return true;
+}
+
 /* Whether no list of the current program says already what was found: else more bodies would not
  * help. */
 static bool is_news(const neap_dynamic *d, const neap_lengths *found) {
-  for (int m = 0; m < d->current->n_met; m++) {
-    const neap_lengths *met = &d->current->met[m];
-    bool says = met->first == found->first;
-    for (int k = 0; says && k < found->n; k++)
-      says = found->length[k] < 0 || found->length[k] == met->length[k];
-    if (says) return false;
-  }
+  for (int m = 0; m < d->current->n_met; m++)
+    if (says(&d->current->met[m], found)) return false;
   return true;
 }
 
@@ -429,8 +437,8 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
     known = count_known(d);
   }
   neap_workspace_give_draw(d->ws, NULL);
-  for (int k = 0; keep && k < d->n_extent; k++)
-    if (d->extent[k] < 0) d->extent[k] = d->guess[k];
+  for (int k = 0; k < d->n_extent; k++)
+    if (keep && d->extent[k] < 0) d->extent[k] = d->guess[k];
   return status;
 }
 

@@ -283,7 +283,8 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
     }
   }
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&c.in[k]);
-  for (int k = 0; k < n_out && status != NEAP_OK; k++) neap_tensor_fini(&out[k]);
+  for (int k = 0; k < n_out; k++)
+    if (status != NEAP_OK) neap_tensor_fini(&out[k]);
   neap_arena_fini(&c.arena);
   return status;
 }
@@ -338,13 +339,15 @@ static neap_status give_all(neap_workspace *ws, int n, const char *const *name,
                             const neap_tensor *out, neap_error *error) {
   bool is_new[MOST_OUT] = {0};
   neap_status status = NEAP_OK;
-  for (int k = 0; k < n && status == NEAP_OK; k++) {
+  for (int k = 0; k < n; k++) {
+    if (status != NEAP_OK) break;
     if (name[k] == NULL || neap_workspace_has(ws, name[k])) continue;
     status = neap_workspace_create(ws, name[k], false, error);
     is_new[k] = status == NEAP_OK;
   }
-  for (int k = 0; k < n && status == NEAP_OK; k++)
-    if (name[k] != NULL) status = neap_workspace_give(ws, name[k], &out[k], error);
+  for (int k = 0; k < n; k++)
+    if (status == NEAP_OK && name[k] != NULL)
+      status = neap_workspace_give(ws, name[k], &out[k], error);
   if (status == NEAP_OK) return status;
   for (int k = 0; k < n; k++)
     if (is_new[k]) neap_workspace_remove(ws, name[k]);
@@ -360,8 +363,8 @@ neap_status neap_workspace_call_op(neap_workspace *ws, const char *type, int n_i
                      type, MOST_IN, MOST_OUT);
   neap_tensor tensor[MOST_IN] = {0}, made[MOST_OUT] = {0};
   neap_status status = NEAP_OK;
-  for (int k = 0; k < n_in && status == NEAP_OK; k++)
-    if (in[k] != NULL) status = take_blob(ws, in[k], &tensor[k], error);
+  for (int k = 0; k < n_in; k++)
+    if (status == NEAP_OK && in[k] != NULL) status = take_blob(ws, in[k], &tensor[k], error);
   neap_draw draw = neap_workspace_look_draw(ws, false);
   const neap_op *op = neap_op_find(type); /* NULL: call_op says so */
   bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;

@@ -456,6 +456,11 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
 
 static neap_switch switch_of(bool on) { return on ? NEAP_ON : NEAP_OFF; }
 
+static const char *fuse_word(const neap_graph_options *options) {
+  if (options->fuse_pool) return "pool";
+  return options->no_fuse ? "false" : "true";
+}
+
 /* `exact` only where it matters: a dag whose kernels have a thread each, or a budget that may have
  * taken others. */
 neap_options neap_options_resolved(const neap_compile_options *options, const neap_resolved *r) {
@@ -469,9 +474,7 @@ neap_options neap_options_resolved(const neap_compile_options *options, const ne
     .recompute = switch_of(!r->no_recompute),
     .exact = switch_of(!r->inexact || (r->plan.budget_bytes == 0 && !one_each)),
     .in_place = switch_of(!r->plan.no_in_place),
-    .fuse = options->graph.fuse_pool ? "pool"
-            : options->graph.no_fuse ? "false"
-                                     : "true",
+    .fuse = fuse_word(&options->graph),
     .rewrite = switch_of(!options->graph.no_rewrite),
     .dtype =
       options->graph.dtype != NEAP_DTYPE_NONE ? neap_dtype_name(options->graph.dtype) : "f32",

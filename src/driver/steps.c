@@ -186,18 +186,23 @@ typedef struct sharing {
   const neap_step *writer, *user; /* the clash */
 } sharing;
 
+/* Whether the net touches s->blob: writes it, or reads what the other branch writes. */
+static bool net_uses(const sharing *s, const neap_net *net) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (!writes(net, blob) && !(s->written && reads(blob))) continue;
+    /* Other names may be the same bytes: blobs of a shared or overlaid segment. */
+    if (strcmp(blob->name, s->blob->name) == 0) return true;
+    if (neap_workspace_meet(s->ws, blob->name, s->blob->name)) return true;
+  }
+  return false;
+}
+
 /* For each_net over the second branch: false where the net, or its step's stop blob, touches
  * s->blob. */
 static bool clashes_with_net(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
-  bool uses = false;
-  for (int i = 0; i < neap_net_n_blobs(net) && !uses; i++) {
-    const neap_net_blob *blob = neap_net_blob_at(net, i);
-    if (!writes(net, blob) && !(s->written && reads(blob))) continue;
-    /* Other names may be the same bytes: blobs of a shared or overlaid segment. */
-    uses = strcmp(blob->name, s->blob->name) == 0 ||
-           neap_workspace_meet(s->ws, blob->name, s->blob->name);
-  }
+  bool uses = net_uses(s, net);
   if (!uses && s->written && step->stop_blob != NULL)
     uses = strcmp(step->stop_blob, s->blob->name) == 0;
   if (uses) s->user = step;
@@ -251,7 +256,8 @@ static bool prepare_landing(void *context, const neap_step *step, const neap_net
   landing *l = context;
   (void)step;
   l->status = neap_workspace_init(l->ws, net, l->error);
-  for (int i = 0; i < neap_net_n_blobs(net) && l->status == NEAP_OK; i++) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    if (l->status != NEAP_OK) break;
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (writes(net, blob)) l->status = neap_workspace_create(l->ws, blob->name, false, l->error);
   }

@@ -52,35 +52,40 @@ static bool add_words(words *to, int n, const int64_t *word) {
   return true;
 }
 
+/* Of node n: its step's order, where its scratch lies, which kernel it has. */
+static bool add_node_words(words *to, const neap_plan *plan, const neap_graph *graph, int n) {
+  const neap_choice *choice = &graph->node[n].choice;
+  const int64_t node[] = {plan->order[n],
+                          (int64_t)plan->scratch_offset[n],
+                          (int64_t)plan->scratch_bytes[n],
+                          graph->node[n].recomputes,
+                          choice->engine,
+                          choice->algorithm,
+                          choice->n_thread};
+  return add_words(to, NEAP_COUNT(node), node);
+}
+
 /* What a plan says of a graph, and, within, of its subnets. False: memory is refused. */
 static bool add_plan_words(words *to, const neap_plan *plan, const neap_graph *graph) {
   const int64_t head[] = {plan->policy, plan->executor, plan->n_node, plan->n_value,
                           (int64_t)plan->arena_bytes};
-  bool ok = add_words(to, NEAP_COUNT(head), head);
-  for (int n = 0; ok && n < plan->n_node; n++) {
-    const neap_choice *choice = &graph->node[n].choice;
-    const int64_t node[] = {plan->order[n],
-                            (int64_t)plan->scratch_offset[n],
-                            (int64_t)plan->scratch_bytes[n],
-                            graph->node[n].recomputes,
-                            choice->engine,
-                            choice->algorithm,
-                            choice->n_thread};
-    ok = add_words(to, NEAP_COUNT(node), node);
-    for (int k = 0; ok && k < graph->node[n].n_sub; k++)
-      ok = add_plan_words(to, plan->sub[n][k], graph->node[n].sub[k]);
+  if (!add_words(to, NEAP_COUNT(head), head)) return false;
+  for (int n = 0; n < plan->n_node; n++) {
+    if (!add_node_words(to, plan, graph, n)) return false;
+    for (int k = 0; k < graph->node[n].n_sub; k++)
+      if (!add_plan_words(to, plan->sub[n][k], graph->node[n].sub[k])) return false;
   }
-  for (int v = 0; ok && v < plan->n_value; v++) {
+  for (int v = 0; v < plan->n_value; v++) {
     const neap_place *place = &plan->place[v];
     const int64_t value[] = {place->region, place->storage, (int64_t)place->offset,
                              (int64_t)place->bytes, place->reason};
-    ok = add_words(to, NEAP_COUNT(value), value);
+    if (!add_words(to, NEAP_COUNT(value), value)) return false;
   }
-  for (int t = 0; ok && t < plan->script.n_turn; t++) {
+  for (int t = 0; t < plan->script.n_turn; t++) {
     const int64_t turn[] = {plan->script.turn[t].step, plan->script.turn[t].recomputed};
-    ok = add_words(to, NEAP_COUNT(turn), turn);
+    if (!add_words(to, NEAP_COUNT(turn), turn)) return false;
   }
-  return ok;
+  return true;
 }
 
 neap_status neap_stored_digest(const neap_way *w, char digest[33], neap_error *error) {

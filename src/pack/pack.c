@@ -147,7 +147,8 @@ static void check_packing(const neap_pack_work *w, const neap_pack_result *resul
     NEAP_ASSERT(x->align <= 1 || w->offset[a] % x->align == 0,
                 "block %d lies on a multiple of %zu: at %zu", a, x->align, w->offset[a]);
     end = NEAP_MAX(end, w->offset[a] + x->bytes);
-    for (int b = 0; b < a && w->n <= MOST_PAIRS; b++)
+    if (w->n > MOST_PAIRS) continue;
+    for (int b = 0; b < a; b++)
       NEAP_ASSERT(!neap_pack_conflicts(w, a, b) || x->bytes == 0 || w->block[b].bytes == 0 ||
                     w->offset[a] + x->bytes <= w->offset[b] ||
                     w->offset[b] + w->block[b].bytes <= w->offset[a],

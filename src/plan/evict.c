@@ -185,12 +185,12 @@ static neap_status find_least(evict_machine *m, size_t most, evict_had *least, n
   }
 
   /* Both ways to judge, as whoever asks for such a limit would have them tried. */
-  fits = true;
-  for (int i = 0; fits && i < MOST_STEPS && least->reach >= neap_align(m->least) + NEAP_ALIGN;
-       i++) {
+  for (int i = 0; i < MOST_STEPS; i++) {
+    if (least->reach < neap_align(m->least) + NEAP_ALIGN) break;
     size_t reach, limit = least->reach - NEAP_ALIGN;
     NEAP_TRY(find_best(m, limit, &fits, &reach, error));
-    if (fits) *least = (evict_had){limit, reach, m->ahead};
+    if (!fits) break;
+    *least = (evict_had){limit, reach, m->ahead};
   }
   return NEAP_OK;
 }
