@@ -82,6 +82,27 @@ describe("the second gradient", function()
       assert.is_true(math.abs(b[i] - d[i]) < 1e-3 * math.abs(d[i]) + 1e-4)
     end
   end)
+
+  it("is looked for through ops whose outputs are left out", function()
+    local net = neap.net_from [[
+net norm
+input x f32 (4,3,2,2)
+param gamma f32 (3) = Constant { value = 1 }
+param beta f32 (3) = Constant { value = 0 }
+n = BatchNorm(x, gamma, beta) { training = true }
+r = Relu(n)
+s = Square(r)
+l = Sum(s)
+g = Gradient(l, x)
+p, _, v = BatchNorm(g, gamma, beta) { training = true }
+outputs p, v
+]]
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    ws:feed("x", neap.arange(48):reshape(4, 3, 2, 2):sin())
+    ws:run(net)
+    assert.are.same({ 3 }, ws:fetch("v").shape)
+  end)
 end)
 
 it("is there for all ops but a few, those made of others included", function()
