@@ -30,6 +30,7 @@ neap_status neap_chain_in_layer(const neap_chain *chain, int i, const neap_error
 /* ---- what a layer must be -------------------------------------------------------------------- */
 
 static neap_status find_input(const neap_net *net, const char **input, neap_error *error) {
+  /* All inputs are counted, and listed for the message: a layer has exactly one. */
   int n = 0;
   char list[120] = "";
   for (int b = 0; b < neap_net_n_blobs(net); b++) {
@@ -44,18 +45,23 @@ static neap_status find_input(const neap_net *net, const char **input, neap_erro
     return neap_fail(error, NEAP_GRAPH, "a layer has one input, got %d%s%s%s", n, n > 0 ? " (" : "",
                      list, n > 0 ? ")" : "");
   }
+
+  /* Its first dimension is the batch. */
   if (neap_net_find_blob(net, *input)->type.shape.n_dim > 0) return NEAP_OK;
   return neap_fail(error, NEAP_SHAPE, "input \"%s\" expects a batch as its first dimension, got ()",
                    *input);
 }
 
 static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, neap_error *error) {
+  /* What is differentiated is the chain as a whole, by its own halves. */
   neap_chain_layer *layer = &chain->layer[i];
   if (neap_net_is_train(net)) {
     neap_hint(error, "the chain makes the backward pass itself");
     return neap_fail(error, NEAP_GRAPH, "a layer is a forward pass, got a net with a gradient");
   }
   NEAP_TRY(find_input(net, &layer->own_input, error));
+
+  /* One output, which an op makes: it is the input of the layer above. */
   if (neap_net_n_outputs(net) != 1) {
     neap_hint(error, "\"outputs NAME\" says which");
     return neap_fail(error, NEAP_GRAPH, "a layer has one output, got %d", neap_net_n_outputs(net));
@@ -65,6 +71,7 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
   if (output == NULL || output->type.dtype != NEAP_DTYPE_NONE)
     return neap_fail(error, NEAP_GRAPH, "output \"%s\" expects an op that makes it",
                      layer->own_output);
+
   /* The input is the output of the layer below, which that layer's backward reads. */
   for (int n = 0; n < neap_net_n_ops(net); n++) {
     const neap_net_op *op = neap_net_op_at(net, n);
@@ -75,6 +82,8 @@ static neap_status check_layer(neap_chain *chain, int i, const neap_net *net, ne
                        op->name, layer->own_input);
     }
   }
+
+  /* Blobs are called after their layer, so no two layers may have one name. */
   for (int k = 0; k < i; k++)
     if (strcmp(chain->layer[k].name, layer->name) == 0) {
       neap_hint(error, "\"net NAME\" is the layer's name");
@@ -113,10 +122,12 @@ static const char *grad_name(const char *prefix, const char *name) {
 /* The net under the workspace's names. */
 static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *net, neap_net **out,
                                 neap_error *error) {
+  /* Old names and new ones side by side, in one list. */
   int n = neap_net_n_blobs(net), n_rename = 0;
   const char **from = neap_alloc_zeroed(2 * ((size_t)n + 1) * sizeof *from);
   if (from == NULL) return no_memory(error);
   const char **to = from + n + 1;
+
   /* Input and output first: another blob within may be called "output" too, and gives way. */
   from[n_rename] = layer->own_input;
   to[n_rename++] = layer->input;
@@ -132,6 +143,8 @@ static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *n
     to[n_rename] = free_name(net, layer->name, blob->name, n_rename, to);
     if (to[n_rename++] == NULL) status = no_memory(error);
   }
+
+  /* The net itself stays the caller's: what is renamed is a copy. */
   if (status == NEAP_OK) status = neap_net_rename(net, n_rename, from, to, out, error);
   neap_free((void *)from);
   return status;
@@ -139,10 +152,13 @@ static neap_status rename_layer(const neap_chain_layer *layer, const neap_net *n
 
 static neap_status name_layer(neap_chain *chain, int i, const neap_net *net, neap_error *error) {
   neap_chain_layer *layer = &chain->layer[i];
+
   /* The very name of the output below: one blob, which neither layer copies. */
   layer->input = i > 0 ? chain->layer[i - 1].output : neap_intern(layer->own_input);
   layer->output = free_name(net, layer->name, "output", 0, NULL);
   if (layer->input == NULL || layer->output == NULL) return no_memory(error);
+
+  /* Integers have no gradient, so the blob for it has no name. */
   bool is_float = neap_dtype_is_float(neap_net_find_blob(net, layer->own_input)->type.dtype);
   layer->d_output = grad_name("", layer->output);
   layer->d_input = is_float ? grad_name("", layer->input) : NULL;
@@ -176,6 +192,7 @@ static bool is_trained_in(const neap_chain *chain, int first, int end, const cha
 
 /* What the layer's backward differentiates by, and where the gradients go. */
 static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
+  /* Lists by parameter, with room for the input behind them. */
   neap_chain_layer *layer = &chain->layer[i];
   int n = neap_net_n_blobs(layer->net);
   layer->wrt = neap_arena_alloc(&chain->room, (size_t)n * sizeof *layer->wrt);
@@ -209,6 +226,8 @@ static neap_status list_wrt(neap_chain *chain, int i, neap_error *error) {
     layer->rounded[layer->n_wrt] = is_wider && !below ? name : NULL;
     layer->n_wrt++;
   }
+
+  /* The input comes last; integers have no gradient. */
   if (layer->d_input == NULL) return NEAP_OK;
   layer->wrt[layer->n_wrt] = layer->input;
   layer->grad[layer->n_wrt++] = layer->d_input;
@@ -223,6 +242,7 @@ static neap_status infer_types(neap_chain *chain, neap_chain_batch *batch, neap_
     const neap_chain_layer *layer = &chain->layer[i];
     neap_chain_step *step = &batch->step[i];
     const neap_net *net = step->net != NULL ? step->net : layer->net;
+
     step->in = i > 0 ? batch->step[i - 1].out : neap_net_find_blob(net, layer->input)->type;
     if (i == 0) step->in.shape.dim[0] = batch->n; /* what the other layers' batches follow from */
     const neap_input in = {layer->input, step->in};
@@ -240,6 +260,8 @@ static neap_status check_link(const neap_chain *chain, int i, const neap_type *g
                               neap_error *error) {
   const neap_type *want = &neap_net_find_blob(chain->layer[i].net, chain->layer[i].input)->type;
   if (neap_type_equal(want, got)) return NEAP_OK;
+
+  /* Both types in full: which dimension is wrong only the user can say. */
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   neap_error inner = {0};
   snprintf(inner.blob, sizeof inner.blob, "%s", chain->layer[i].own_input);
@@ -283,6 +305,7 @@ static void batch_fini(const neap_chain *chain, neap_chain_batch *batch) {
 /* A new last batch; `net` NULL: the chain's own nets. */
 static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const *net,
                              neap_error *error) {
+  /* Programs of all batches run in the memory of the largest. */
   if (n < 1 || n > chain->max_batch) {
     neap_hint(error, "open the chain with a larger max_batch");
     return neap_fail(error, NEAP_SHAPE, "chain: a batch expects 1 to %lld rows, got %lld",
@@ -295,6 +318,8 @@ static neap_status add_batch(neap_chain *chain, int64_t n, const neap_net *const
     if (net == NULL || status != NEAP_OK) break;
     status = rename_layer(&chain->layer[i], net[i], &batch.step[i].net, error);
   }
+
+  /* Types come before the list grows, so that a batch that does not fit leaves nothing. */
   if (status == NEAP_OK) status = infer_types(chain, &batch, error);
   if (status == NEAP_OK &&
       !neap_list_grow(&chain->batch, &chain->cap_batch, chain->n_batch + 1, sizeof batch))
@@ -353,12 +378,15 @@ static neap_status copy_names(neap_chain *chain, int n, const char *const *from,
 /* The caller may drop its options. */
 static neap_status copy_options(neap_chain *chain, const neap_compile_options *options,
                                 neap_error *error) {
+  /* Programs are made when they are first asked for, long after the caller's lists may be gone. */
   chain->options = *options;
   chain->options.store = neap_db_retain(options->store);
   chain->options.script = chain->options.tag = NULL;
   const neap_run_about about = {.net = "chain", .script = options->script, .tag = options->tag};
   if (options->run == NULL) NEAP_TRY(neap_run_open(options->store, &about, &chain->run, error));
   if (options->run == NULL) chain->options.run = chain->run;
+
+  /* Lists and texts: banks, names to keep, Caffe's words, the engine's name. */
   chain->options.graph.bank =
     neap_banks_copy(&chain->room, options->graph.n_bank, options->graph.bank);
   if (chain->options.graph.bank == NULL) return no_memory(error);
@@ -379,6 +407,7 @@ static neap_status copy_options(neap_chain *chain, const neap_compile_options *o
 
 static neap_status make(neap_chain *chain, int n, const neap_net *const *net,
                         const neap_compile_options *options, neap_error *error) {
+  /* Lists by layer, zeroed, so that a chain that is given up halfway can be freed. */
   chain->layer = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->layer);
   chain->output = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->output);
   chain->input = neap_arena_alloc(&chain->room, (size_t)n * sizeof *chain->input);
@@ -394,6 +423,7 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net,
     if (status == NEAP_OK) status = name_layer(chain, i, net[i], &inner);
     if (status != NEAP_OK) return neap_chain_in_layer(chain, i, &inner, error);
   }
+
   /* All layers have names and nets now; what follows looks from one layer to others. The largest
    * batch is the first of the list: its plans are what all others follow (chain_program.c). */
   NEAP_TRY(check_links(chain, error));
@@ -407,6 +437,7 @@ static neap_status make(neap_chain *chain, int n, const neap_net *const *net,
 neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *layer,
                            int64_t max_batch, const neap_compile_options *options, neap_chain **out,
                            neap_error *error) {
+  /* What no chain can do is refused before anything is made. */
   *out = NULL;
   if (n < 1) return neap_fail(error, NEAP_ARGUMENT, "chain: expects at least one layer, got %d", n);
   if (max_batch < 1)
@@ -419,6 +450,8 @@ neap_status neap_chain_new(neap_workspace *ws, int n, const neap_net *const *lay
   if (chain == NULL) return no_memory(error);
   chain->ws = neap_workspace_retain(ws);
   chain->max_batch = max_batch;
+
+  /* Parameters are made in the workspace on the way; a mark takes them back. */
   neap_workspace_mark *before = NULL;
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = make(chain, n, layer, options, error);
@@ -443,6 +476,8 @@ const char *neap_chain_warning(const neap_chain *chain) {
 }
 
 void neap_chain_free(neap_chain *chain) {
+  /* Entries hold references of tensors, sessions hold programs that are attached: both go before
+   * the workspace does. */
   if (chain == NULL) return;
   if (chain->output != NULL) neap_chain_let_go(chain, false);
   for (int b = 0; b < chain->n_batch; b++) batch_fini(chain, &chain->batch[b]);

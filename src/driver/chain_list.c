@@ -49,12 +49,16 @@ static bool is_callers(const neap_chain *chain, const char *blob) {
 static void forget(neap_chain *chain, const char *blob) {
   neap_tensor t;
   if (blob == NULL || is_callers(chain, blob) || !neap_workspace_has(chain->ws, blob)) return;
+
   /* A blob without contents can't be viewed, and nobody holds it. */
   if (neap_workspace_view(chain->ws, blob, &t, NULL, NULL) == NEAP_OK) {
     bool held = is_held(chain, t.storage);
     neap_tensor_fini(&t);
     if (held) return;
   }
+
+  /* Programs hold what they were bound to. The next run attaches them again, and makes the blob
+   * anew. */
   detach_all(chain);
   neap_workspace_remove(chain->ws, blob);
 }
@@ -134,10 +138,12 @@ static neap_status read_param(const neap_chain *chain, const neap_chain_paramete
     out->data = neap_tensor_retain(&param->attached);
     return NEAP_OK;
   }
+
   NEAP_TRY(neap_workspace_view(chain->ws, param->name, &out->data, NULL, error));
   out->diff_blob = param->grad;
   neap_type type;
   if (param->grad == NULL || !neap_workspace_type(chain->ws, param->grad, &type)) return NEAP_OK;
+
   /* The blob may be made and not written yet: then there is no gradient, which is no error. */
   neap_error none = {0};
   if (neap_workspace_view(chain->ws, param->grad, &out->diff, NULL, &none) != NEAP_OK)
@@ -171,6 +177,8 @@ neap_status neap_chain_item_at(const neap_chain *chain, neap_list list, int i, n
   NEAP_TRY(check_index(chain, list, i, error));
   if (list == NEAP_LIST_PARAMS) return read_param(chain, &chain->param[i], out, error);
   if (list == NEAP_LIST_CACHES) return read_cached(chain, i, out, error);
+
+  /* An output or input: data, and its diff once a backward pass has been. */
   const neap_chain_layer *layer = &chain->layer[i];
   bool is_output = list == NEAP_LIST_OUTPUTS;
   const neap_chain_value *value = is_output ? &chain->output[i] : &chain->input[i];
@@ -227,6 +235,8 @@ static neap_status drop_param(neap_chain_parameter *param, neap_error *error) {
 neap_status neap_chain_drop(neap_chain *chain, neap_list list, int i, neap_error *error) {
   NEAP_TRY(check_index(chain, list, i, error));
   if (list == NEAP_LIST_PARAMS) return drop_param(&chain->param[i], error);
+
+  /* The reference goes; whoever holds another one still has the bytes. */
   if (list == NEAP_LIST_CACHES) {
     int place;
     neap_cache *cache = find_cached(chain, i, &place);

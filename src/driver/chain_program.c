@@ -28,6 +28,7 @@ typedef struct part_spec {
 static neap_status list_inputs(part_spec *part, const neap_chain_layer *layer,
                                const neap_chain_step *step, const neap_graph *forward,
                                neap_error *error) {
+  /* The layer's input, and for a backward half what arrives and what the forward left. */
   neap_graph_options *o = &part->options.graph;
   int n = 0, room = 2 + (forward != NULL ? forward->n_output : 0);
   neap_input *input = neap_arena_alloc(&part->room, (size_t)room * sizeof *input);
@@ -52,6 +53,7 @@ static neap_status list_inputs(part_spec *part, const neap_chain_layer *layer,
 static neap_status specify(const neap_chain *chain, int i, const neap_chain_step *step,
                            neap_chain_part which, const neap_graph *forward, part_spec *part,
                            neap_error *error) {
+  /* The options of the chain, and of those what a half can't have. */
   const neap_chain_layer *layer = &chain->layer[i];
   *part = (part_spec){.options = chain->options};
   neap_graph_options *o = &part->options.graph;
@@ -59,6 +61,8 @@ static neap_status specify(const neap_chain *chain, int i, const neap_chain_step
   o->no_rewrite = is_half; /* the options' own word is for the evaluation's fusing alone */
   o->no_fuse = o->no_fuse || is_half;
   o->fuse_pool = o->fuse_pool && !is_half;
+
+  /* Streams lie far apart, so that layers of one step draw different numbers. */
   part->half = (neap_half){.backward = which == NEAP_CHAIN_BACKWARD,
                            .output = layer->output,
                            .d_output = layer->d_output,
@@ -82,6 +86,7 @@ static neap_status make_range(neap_chain *chain, int i, const neap_net *net, nea
   const neap_graph *forward = NULL;
   if (layer->range[which] != NULL) return NEAP_OK;
   if (which == NEAP_CHAIN_BACKWARD) neap_range_most(layer->range[NEAP_CHAIN_FORWARD], &forward);
+
   neap_status status = specify(chain, i, &chain->batch[0].step[i], which, forward, &part, error);
   if (status == NEAP_OK) status = neap_range_new(net, &part.options, &layer->range[which], error);
   neap_arena_fini(&part.room);
@@ -124,6 +129,8 @@ static void check_name(const neap_chain_layer *layer, const char *name) {
 /* What the cache gets: the layer's input where its backward reads that, then what crosses, the last
  * that was made first. */
 static neap_status list_saved(neap_chain *chain, int i, neap_chain_step *step, neap_error *error) {
+  /* What the backward half finds as an input, and the forward half has as an output or as its own
+   * input. */
   const neap_graph *forward =
                      neap_program_graph(neap_session_program(step->session[NEAP_CHAIN_FORWARD])),
                    *backward =
@@ -131,6 +138,8 @@ static neap_status list_saved(neap_chain *chain, int i, neap_chain_step *step, n
   const char **saved =
     neap_arena_alloc(&chain->room, ((size_t)forward->n_output + 1) * sizeof *saved);
   if (saved == NULL) return no_memory(error);
+
+  /* From the last that was made to the first: caches are popped in that order. */
   step->n_saved = 0;
   step->saved = saved;
   if (is_taken(backward, chain->layer[i].input)) saved[step->n_saved++] = chain->layer[i].input;
@@ -182,6 +191,9 @@ static neap_status prepare_halves(neap_chain *chain, int i, int at, neap_error *
   const neap_net *most = chain->batch[0].step[i].net, *net = step->net;
   if (most == NULL) most = layer->net;
   if (net == NULL) net = layer->net;
+
+  /* The backward's plan is made from the forward's graph, which says how many bytes its stashes
+   * have. */
   NEAP_TRY(make_range(chain, i, most, NEAP_CHAIN_FORWARD, error));
   if (layer->n_wrt > 0) NEAP_TRY(make_range(chain, i, most, NEAP_CHAIN_BACKWARD, error));
   NEAP_TRY(make_session(chain, i, net, step, NEAP_CHAIN_FORWARD, error));

@@ -13,6 +13,7 @@
 
 /* The batch of the first layer's input, as it lies in the workspace. */
 static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_error *error) {
+  /* What the first layer declares, at the largest batch. */
   const neap_chain_layer *first = &chain->layer[0];
   neap_type want = chain->batch[0].step[0].in, got;
   if (!neap_workspace_type(chain->ws, first->input, &got)) {
@@ -20,10 +21,12 @@ static neap_status read_batch(const neap_chain *chain, int64_t *batch, neap_erro
     return neap_fail(error, NEAP_NAME, "chain: input \"%s\" is not in the workspace", first->input);
   }
   *batch = got.shape.n_dim > 0 ? got.shape.dim[0] : 0;
+
   /* Any number of rows up to the largest; the other dimensions and the dtype as declared. */
   bool fits = *batch >= 1 && *batch <= chain->max_batch;
   want.shape.dim[0] = fits ? *batch : chain->max_batch;
   if (fits && neap_type_equal(&want, &got)) return NEAP_OK;
+
   /* Said with the declared size where the rows alone are wrong. */
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   if (!fits) neap_hint(error, "max_batch is %lld", (long long)chain->max_batch);
@@ -77,6 +80,7 @@ static neap_status push_saved(neap_chain *chain, int i, neap_error *error) {
 
 /* Views of what the layers wrote. */
 static neap_status take_values(neap_chain *chain, bool train, neap_error *error) {
+  /* References that stay when the workspace gives the names other tensors. */
   for (int i = 0; i < chain->n_layer; i++) {
     NEAP_TRY(
       neap_workspace_view(chain->ws, chain->layer[i].input, &chain->input[i].data, NULL, error));
@@ -99,6 +103,7 @@ static neap_status mark_forward(const neap_chain *chain, neap_chain_part part,
                             "a pass through the layers");
   for (int i = 0; i < chain->n_layer; i++)
     program[i] = neap_session_program(chain->batch[chain->at].step[i].session[part]);
+
   /* The mark has read the list and keeps none of it. */
   neap_status status = neap_workspace_mark_runs(chain->ws, chain->n_layer, program, out, error);
   neap_free(program);
@@ -118,11 +123,13 @@ static neap_status run_forward(neap_chain *chain, bool train, neap_error *error)
   neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
   neap_workspace_mark *before;
   NEAP_TRY(mark_forward(chain, part, &before, error));
+
   /* All layers draw by the step at which the pass began; others of the workspace do not. */
   neap_workspace_give_draw(chain->ws, train ? &chain->draw : NULL);
   neap_status status = run_layers(chain, part, error);
   neap_workspace_give_draw(chain->ws, NULL);
   if (status == NEAP_OK) status = take_values(chain, train, error);
+
   /* A pass that ended early has not happened. */
   if (status != NEAP_OK) neap_workspace_mark_undo(before, 0, NULL);
   neap_workspace_mark_free(before);
@@ -131,11 +138,13 @@ static neap_status run_forward(neap_chain *chain, bool train, neap_error *error)
 
 neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error) {
   neap_chain_part part = train ? NEAP_CHAIN_FORWARD : NEAP_CHAIN_EVALUATE;
+
   int64_t rows = 0;
   int at = 0;
   NEAP_TRY(read_batch(chain, &rows, error));
   NEAP_TRY(neap_chain_find_batch(chain, rows, &at, error));
   NEAP_TRY(neap_chain_prepare(chain, at, part, error));
+
   /* Nothing but the layers themselves can be refused from here on: the pass before is given up. */
   neap_chain_let_go(chain, false);
   chain->at = at;
@@ -143,6 +152,7 @@ neap_status neap_chain_forward(neap_chain *chain, bool train, neap_error *error)
   const int64_t start_ns = neap_clock_ns();
   neap_status status = run_forward(chain, train, error);
   chain->pass_ns = neap_clock_ns() - start_ns;
+
   /* A step of the run is a look at a batch, or a forward pass with its backward pass. */
   if (status == NEAP_OK && !train) neap_run_step(chain->run, ++chain->n_pass, chain->pass_ns);
   if (status != NEAP_OK)
@@ -171,6 +181,7 @@ static neap_status check_caches(const neap_chain *chain, neap_error *error) {
   for (int i = 0; i < chain->n_layer; i++) {
     const neap_chain_layer *layer = &chain->layer[i];
     const neap_chain_step *step = &chain->batch[chain->at].step[i];
+
     for (int k = step->n_saved - 1, depth = 0; k >= 0; k--, depth++) {
       neap_cache_want want = {.label = label_of(layer, step->saved[k])};
       NEAP_TRY(neap_cache_check(&layer->cache, depth, &want, error));
@@ -184,6 +195,7 @@ static neap_status check_caches(const neap_chain *chain, neap_error *error) {
 
 /* The gradient of the last output has its shape. */
 static neap_status check_seed(const neap_chain *chain, neap_error *error) {
+  /* Whoever computes the loss has written it, under the last layer's name. */
   const neap_chain_layer *last = &chain->layer[chain->n_layer - 1];
   const neap_type *want = &chain->batch[chain->at].step[chain->n_layer - 1].out;
   neap_type got;
@@ -193,6 +205,8 @@ static neap_status check_seed(const neap_chain *chain, neap_error *error) {
                      "chain: \"%s\", the gradient of the last output, is not in the workspace",
                      last->d_output);
   }
+
+  /* It is of the batch of the last forward, whatever the next one will be. */
   if (neap_type_equal(want, &got)) return NEAP_OK;
   char a[NEAP_SHAPE_TEXT], b[NEAP_SHAPE_TEXT];
   return neap_fail(error, want->dtype != got.dtype ? NEAP_DTYPE : NEAP_SHAPE,
@@ -239,15 +253,19 @@ static neap_status take_diffs(neap_chain *chain, neap_error *error) {
 }
 
 neap_status neap_chain_backward(neap_chain *chain, neap_error *error) {
+  /* All that may be refused, before anything runs. */
   NEAP_TRY(check_state(chain, error));
   NEAP_TRY(check_caches(chain, error));
   NEAP_TRY(check_seed(chain, error));
+
+  /* The same random numbers as the forward drew, though the workspace may have gone on since. */
   neap_workspace_give_draw(chain->ws, &chain->draw);
   const int64_t start_ns = neap_clock_ns();
   neap_status status = run_backward(chain, error);
   chain->pass_ns += neap_clock_ns() - start_ns;
   if (status == NEAP_OK) neap_run_step(chain->run, ++chain->n_pass, chain->pass_ns);
   neap_workspace_give_draw(chain->ws, NULL);
+
   /* Each run has raised the counter: a training step is one step, whatever its programs. */
   if (status == NEAP_OK) neap_workspace_rewind_step(chain->ws, chain->draw.step + 1);
   if (status == NEAP_OK) status = pop_saved(chain, error);

@@ -109,6 +109,7 @@ static neap_status copy_options(neap_dynamic *d, const neap_compile_options *o, 
   d->options.store = NULL;
   d->options.profile = false;
   d->options.script = d->options.tag = NULL;
+
   const neap_graph_options *from = &o->graph;
   neap_graph_options *to = &d->options.graph;
   NEAP_TRY(copy_names(d, from->n_keep, from->keep, &to->keep, error));
@@ -150,6 +151,7 @@ static void forget_extents(neap_dynamic *d) {
 
 /* The net's EXTENT ops. Where there are some, the first program is a probe. */
 static neap_status find_extents(neap_dynamic *d, neap_error *error) {
+  /* Lists by number of the EXTENT op. The builder reads `extent`, which changes from run to run. */
   d->n_extent = neap_graph_count_extents(d->net);
   size_t bytes = ((size_t)d->n_extent + 1) * sizeof *d->extent;
   d->extent = neap_arena_alloc(&d->arena, bytes);
@@ -162,6 +164,8 @@ static neap_status find_extents(neap_dynamic *d, neap_error *error) {
   for (int k = 0; k < d->n_extent; k++) d->n_lone += !d->in_loop[k];
   forget_extents(d);
   neap_copy_bytes(d->previous, d->extent, bytes);
+
+  /* A program is made for what stands there when it is made. */
   d->options.graph.n_extent = d->n_extent;
   d->options.graph.extent = d->extent;
   d->probe = d->n_lone > 0;
@@ -207,6 +211,7 @@ static void check_cache(const neap_dynamic *d) {
 /* Drops what was used longest ago until there are at most n programs, and those beside the current
  * one have at most MOST_BYTES. The current one stays. */
 static void trim(neap_dynamic *d, int n) {
+  /* Both limits at once; the current program is never dropped, however large it is. */
   while (d->n_entry > n ||
          (d->n_entry > 1 && d->stats.cache_bytes - (int64_t)d->current->bytes > MOST_BYTES)) {
     entry *oldest = NULL;
@@ -226,6 +231,7 @@ static void trim(neap_dynamic *d, int n) {
 /* Plans, binds and attaches a program for the types and lengths at hand. On failure the caller
  * drops *e. The first program's net makes and fills the parameters; later programs find them. */
 static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
+  /* For the types, lengths and bodies at hand: the options point to the lists that say them. */
   neap_forecast forecast;
   d->options.graph.probe = e->probe = d->probe;
   d->options.graph.n_met = e->n_met;
@@ -234,6 +240,8 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
   e->planned_bytes = forecast.total_bytes;
   NEAP_TRY(neap_program_overlap(e->program, error));
   if (d->n_entry == 0) NEAP_TRY(neap_workspace_make_declared(d->ws, d->net, error));
+
+  /* What it was made for, by which it is found again. */
   size_t type_bytes = (size_t)d->n_input * sizeof *e->type,
          extent_bytes = (size_t)d->n_extent * sizeof *e->extent;
   e->type = neap_alloc(type_bytes + 1);
@@ -246,6 +254,7 @@ static neap_status fill(neap_dynamic *d, entry *e, neap_error *error) {
 
 /* A program made and counted; nothing is left of one that fails. */
 static neap_status make_entry(neap_dynamic *d, entry *made, neap_error *error) {
+  /* What a program costs is measured: kernels' own records have no size that could be asked. */
   int64_t before = neap_memory_read().held_bytes[NEAP_META_BYTES];
   neap_status status = fill(d, made, error);
   if (status != NEAP_OK) {
@@ -313,6 +322,8 @@ static bool collect_lengths(const neap_dynamic *d, entry *made, const neap_lengt
   const entry *old = d->current;
   made->met = neap_alloc((size_t)(old->n_met + 1) * sizeof *made->met);
   if (made->met == NULL || !copy_lengths(made, found)) return false;
+
+  /* Other loops' lists stay; of this loop at most MOST_BODIES. */
   int n = 1; /* bodies of this loop: the new one and the old ones */
   for (int m = 0; m < old->n_met; m++) n += old->met[m].first == found->first;
   for (int m = 0; m < old->n_met; m++) {
@@ -337,6 +348,8 @@ static neap_status add_body(neap_dynamic *d, const neap_lengths *found, neap_err
     entry_fini(d, &made);
     return refused(error, (size_t)(old->n_met + 1) * sizeof *made.met);
   }
+
+  /* The new program is there before the old one goes, so that a failure changes nothing. */
   d->probe = false;
   NEAP_TRY(make_entry(d, &made, error));
   made.used_at = ++d->clock;
@@ -367,6 +380,7 @@ static bool is_news(const neap_dynamic *d, const neap_lengths *found) {
 neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net,
                              const neap_compile_options *options, neap_dynamic **out,
                              neap_error *error) {
+  /* Copies of all that it will be made from again and again. */
   *out = NULL;
   neap_dynamic *d = neap_alloc_zeroed(sizeof *d);
   if (d == NULL) return refused(error, sizeof *d);
@@ -375,6 +389,8 @@ neap_status neap_dynamic_new(neap_workspace *ws, const neap_net *net,
   if (status == NEAP_OK) status = copy_options(d, options, error);
   if (status == NEAP_OK) status = find_inputs(d, options, error);
   if (status == NEAP_OK) status = find_extents(d, error);
+
+  /* The first program at once, so that what is wrong with the net is said before any run. */
   if (status == NEAP_OK) status = switch_program(d, error);
   if (status != NEAP_OK) {
     neap_dynamic_free(d);
@@ -401,6 +417,7 @@ static neap_status run_once(neap_dynamic *d, bool probe, neap_error *error) {
   d->probe = probe;
   NEAP_TRY(switch_program(d, error));
   neap_status status = neap_workspace_run(d->ws, d->current->program, NULL, error);
+
   /* Of a failed run too: it may have stopped because of what it found. */
   int n;
   const int64_t *found = neap_program_extents(d->current->program, &n);
@@ -424,6 +441,8 @@ static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);
   neap_workspace_give_draw(d->ws, &draw);
+
+  /* Each probe finds the lengths that depend on no unknown one, so the next one gets further. */
   for (int known = 0; known < d->n_lone;) {
     neap_error own = {0};
     uint64_t before = d->clock;
@@ -466,10 +485,13 @@ static bool may_begin_anew(const neap_dynamic *d, neap_status status, bool made,
 neap_status neap_dynamic_run(neap_dynamic *d, neap_error *error) {
   read_types(d);
   if (d->n_extent == 0) return run_once(d, false, error);
+
   /* Lengths that repeat are guessed: a run with a wrong guess costs more than a probe, one with a
    * right guess costs nothing. */
   bool guessed = d->trust || count_known(d) > 0;
   if (!d->trust) NEAP_TRY(find_lengths(d, true, error));
+
+  /* The run itself, until it comes to its end or nothing is to be gained by another one. */
   for (int round = 0;; round++) {
     neap_error own = {0};
     uint64_t before = d->clock;

@@ -81,6 +81,7 @@ static bool is_present(const neap_tensor *t) { return t->dtype != NEAP_DTYPE_NON
 
 /* Counts and dtypes against the record. */
 static neap_status check(const call *c, const neap_tensor *in, neap_error *error) {
+  /* Lists of a call lie on the stack, so that their length is bounded. */
   const char *name = c->op->name;
   int declared = neap_op_n_inputs(c->op), n_out = neap_op_n_outputs(c->op);
   const neap_arg *last_out = n_out > 0 ? &c->op->outputs[n_out - 1] : NULL;
@@ -91,11 +92,14 @@ static neap_status check(const call *c, const neap_tensor *in, neap_error *error
   if (c->n_out > n_out && (last_out == NULL || (last_out->flags & NEAP_ARG_VARIADIC) == 0))
     return neap_fail(error, NEAP_ARGUMENT, "%s: has %d outputs, %d are asked for", name, n_out,
                      c->n_out);
+
   /* The kernel writes what is not optional, wanted or not. */
   for (int k = c->n_out; k < n_out; k++)
     if ((c->op->outputs[k].flags & NEAP_ARG_OPTIONAL) == 0)
       return neap_fail(error, NEAP_ARGUMENT, "%s: output %s is missing", name,
                        c->op->outputs[k].name);
+
+  /* Inputs one by one, those that are missing too. */
   for (int k = 0; k < NEAP_MAX(c->n_in, declared); k++) {
     const neap_arg *arg = neap_op_input(c->op, k);
     if (arg == NULL || (k >= declared && (arg->flags & NEAP_ARG_VARIADIC) == 0))
@@ -163,6 +167,7 @@ static bool same_case(const entry *e, const call *c) {
 /* The entry for the case, or the one used longest ago, emptied. One at work, whose kernel has
  * called this, is neither; NULL: all are. */
 static entry *look_up(const call *c) {
+  /* A walk over few entries: to hash a case would cost as much as comparing it. */
   entry *oldest = &eager.entry[0];
   for (int i = 0; i < N_CACHE; i++) {
     entry *e = &eager.entry[i];
@@ -178,6 +183,7 @@ static entry *look_up(const call *c) {
 /* Binds the case; takes over the call's arena. On failure *e stays empty and the arena the
  * call's. */
 static neap_status fill(entry *e, call *c, neap_error *error) {
+  /* Types and attributes have to outlive the call: the entry is found by them. */
   neap_single_options options = {.op = c->op,
                                  .attrs = c->attrs,
                                  .n_in = c->n_in,
@@ -228,6 +234,7 @@ static neap_status cut(const entry *e, int k, neap_tensor *out, neap_error *erro
 static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
   void *in_data[MOST_IN] = {0}, *out_data[MOST_OUT] = {0};
   NEAP_TRY(reserve_scratch(neap_single_scratch_bytes(e->single), error));
+
   for (int k = 0; k < c->n_in; k++)
     in_data[k] = is_present(&c->in[k]) ? neap_tensor_data(&c->in[k]) : NULL;
   for (int k = 0; k < c->n_out; k++) {
@@ -235,6 +242,7 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     NEAP_TRY(neap_eager_tensor(&out[k], type, error));
     out_data[k] = neap_tensor_data(&out[k]);
   }
+
   /* An op with enforced pairs writes its inputs' storage; alone it has none to write, so the new
    * tensor starts as a copy. */
   for (int p = 0; p < c->op->n_enforced; p++) {
@@ -243,6 +251,7 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
     NEAP_TRY(neap_tensor_copy(&out[pair.out], &c->in[pair.in], error));
     in_data[pair.in] = out_data[pair.out];
   }
+
   /* The thread's draw is used up only by a random op that ran: a failed call draws nothing. */
   neap_draw draw = c->by != NULL ? *c->by : neap_draw_look();
   NEAP_TRY(
@@ -257,8 +266,10 @@ static neap_status run(entry *e, call *c, neap_tensor *out, neap_error *error) {
  * `by` NULL: what random ops draw is the thread's. */
 static neap_status call_op(const char *type, int n_in, const neap_tensor *in, const neap_set *attrs,
                            int n_out, neap_tensor *out, const neap_draw *by, neap_error *error) {
+  /* Outputs that were not made are {0}, whatever fails. */
   call c = {.n_in = n_in, .n_out = n_out, .n_thread = neap_threads(), .by = by};
   memset(out, 0, (size_t)n_out * sizeof *out);
+
   /* Read at each call and part of the case: another engine takes effect at once. */
   bool force;
   neap_engine engine = NEAP_ENGINE_REF;
@@ -270,6 +281,8 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
   snprintf(who, sizeof who, "%s: ", c.op->name);
   neap_status status = neap_attrs_fill(&c.arena, c.op, attrs, who, &c.attrs, error);
   if (status == NEAP_OK) status = take_inputs(&c, in, error);
+
+  /* Bound already, or bound now. */
   if (status == NEAP_OK) {
     entry *e = look_up(&c);
     if (e == NULL)
@@ -282,6 +295,8 @@ static neap_status call_op(const char *type, int n_in, const neap_tensor *in, co
       e->used_at = ++eager.clock;
     }
   }
+
+  /* References of this call's own; the arena only where no entry has taken it over. */
   for (int k = 0; k < n_in; k++) neap_tensor_fini(&c.in[k]);
   for (int k = 0; k < n_out; k++)
     if (status != NEAP_OK) neap_tensor_fini(&out[k]);
@@ -310,6 +325,7 @@ static neap_status take_blob(neap_workspace *ws, const char *name, neap_tensor *
 static neap_status check_outputs(const neap_workspace *ws, const char *type, int n,
                                  const char *const *name, const neap_tensor *out,
                                  neap_error *error) {
+  /* Only what takes new bytes counts: an output of the blob's own type is written over it. */
   size_t bytes = 0, total = neap_workspace_total(ws);
   neap_error refused = {.limit = "total", .limit_bytes = (int64_t)total};
   for (int k = 0; k < n; k++) {
@@ -321,6 +337,8 @@ static neap_status check_outputs(const neap_workspace *ws, const char *type, int
     bytes += neap_align(neap_type_bytes(&made));
     neap_refused_blob(&refused, name[k], neap_align(neap_type_bytes(&made)));
   }
+
+  /* The workspace would hold both for a moment, the old bytes and the new ones. */
   size_t held = neap_workspace_held_bytes(ws);
   if (total == 0 || bytes == 0 || held + bytes <= total) return NEAP_OK;
   char a[24], b[24];
@@ -337,6 +355,7 @@ static neap_status check_outputs(const neap_workspace *ws, const char *type, int
  * not there yet, which go again. Then the tensors, which were checked. */
 static neap_status give_all(neap_workspace *ws, int n, const char *const *name,
                             const neap_tensor *out, neap_error *error) {
+  /* New blobs first, which may be refused; those that were made go again with the failure. */
   bool is_new[MOST_OUT] = {0};
   neap_status status = NEAP_OK;
   for (int k = 0; k < n; k++) {
@@ -365,10 +384,14 @@ neap_status neap_workspace_call_op(neap_workspace *ws, const char *type, int n_i
   neap_status status = NEAP_OK;
   for (int k = 0; k < n_in; k++)
     if (status == NEAP_OK && in[k] != NULL) status = take_blob(ws, in[k], &tensor[k], error);
+
+  /* The workspace's own draw, and not the thread's: a run of a net would draw by it, too. */
   neap_draw draw = neap_workspace_look_draw(ws, false);
   const neap_op *op = neap_op_find(type); /* NULL: call_op says so */
   bool draws = op != NULL && (op->effects & NEAP_EFFECT_RANDOM) != 0;
   if (status == NEAP_OK) status = call_op(type, n_in, tensor, attrs, n_out, made, &draw, error);
+
+  /* All outputs are there as tensors before any blob is touched. */
   if (status == NEAP_OK) status = check_outputs(ws, type, n_out, out, made, error);
   if (status == NEAP_OK) status = give_all(ws, n_out, out, made, error);
   if (status == NEAP_OK && draws) neap_workspace_count_draw(ws);

@@ -43,6 +43,7 @@ static neap_pool_block *take(size_t bytes, neap_error *error) {
   pthread_mutex_lock(&shared.lock);
   if (shared.pool != NULL || neap_pool_new(0, 0, &shared.pool, error) == NEAP_OK)
     block = neap_pool_take(shared.pool, bytes);
+
   /* the first take was refused */
   if (shared.pool != NULL && neap_pool_read(shared.pool).n_used == 0) {
     neap_pool_free(shared.pool);

@@ -69,6 +69,7 @@ static double share(const neap_forecast *forecast, const neap_compile_options *o
  * both. */
 static neap_status add_beside(const neap_net *net, const neap_compile_options *options,
                               neap_beside *beside, neap_error *error) {
+  /* Planned without the total: that is what its bytes are to be counted for. */
   neap_forecast forecast;
   NEAP_TRY(neap_driver_plan(net, options, &forecast, error));
   const size_t *region = forecast.plan->region_bytes;
@@ -113,11 +114,13 @@ static neap_status find_beside(const neap_fit_by *fit, const neap_net *net,
  * the user asked for one. */
 static neap_status plan_batch(const neap_fit_by *fit, search *s, int64_t n, bool is_try,
                               neap_forecast *out, double *used, neap_error *error) {
+  /* The caller says which net a batch has, and by which options. */
   const neap_net *net;
   neap_compile_options options;
   *out = (neap_forecast){0};
   NEAP_TRY(fit->net(fit->context, n, &net, &options, error));
   if (fit->update != NULL && n == 1) NEAP_TRY(find_beside(fit, net, &options, &s->beside, error));
+
   /* One arena serves all that lies beside; what else it holds adds up. */
   if (fit->update != NULL) {
     options.beside.bytes += s->beside.bytes;
@@ -138,12 +141,15 @@ static neap_status find(const neap_fit_by *fit, search *s, neap_forecast *best, 
     NEAP_ASSERT(n > s->low && (s->high == 0 || n < s->high),
                 "a batch between %lld, which fits, and %lld, which does not; got %lld",
                 (long long)s->low, (long long)s->high, (long long)n);
+
+    /* A refusal for want of bytes is an answer; anything else ends the search. */
     neap_error refused = {0};
     neap_forecast forecast;
     double used = 0;
     neap_status status = plan_batch(fit, s, n, true, &forecast, &used, &refused);
     s->n_plan++;
     if (s->warning[0] == '\0') memcpy(s->warning, forecast.warning, sizeof s->warning);
+
     if (status == NEAP_OK) {
       neap_forecast_fini(best);
       *best = forecast;
@@ -170,6 +176,7 @@ neap_status neap_driver_fit(const neap_fit_by *fit, int64_t *batch, neap_forecas
     return neap_fail(error, NEAP_ARGUMENT, "fit_batch: max expects at least 1, got %lld",
                      (long long)fit->max);
   neap_status status = find(fit, &s, &best, error);
+
   /* Planned once more, to be stored: a plan alone is no row, which needs its net and key. */
   if (status == NEAP_OK && s.has_store) {
     double used;
@@ -177,6 +184,8 @@ neap_status neap_driver_fit(const neap_fit_by *fit, int64_t *batch, neap_forecas
     status = plan_batch(fit, &s, s.low, false, &best, &used, error);
     if (s.warning[0] == '\0') memcpy(s.warning, best.warning, sizeof s.warning);
   }
+
+  /* What the store had to say is the search's to tell, whichever plan is given. */
   if (status == NEAP_OK) *batch = s.low;
   memcpy(best.warning, s.warning, sizeof best.warning);
   if (status == NEAP_OK && out != NULL)

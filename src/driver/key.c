@@ -70,11 +70,14 @@ static void print_banks(const neap_graph *graph, neap_buffer *out) {
 /* Fixed lines first, the graph last: two keys that differ in options alone differ near the top,
  * where people look. */
 void neap_key_print(const neap_graph *graph, const neap_resolved *resolved, neap_buffer *out) {
+  /* What could make another plan of the same graph: planner, libraries, machine, alignment. */
   char kernels[160];
   neap_kernel_set_text(kernels);
   neap_buffer_add(out, "planner %s\nkernels %s\nisa %s\nalign %u\n", NEAP_PLANNER_VERSION, kernels,
                   neap_instruction_set(), NEAP_ALIGN);
   neap_options_print_key(&resolved->options, out);
+
+  /* What limits come to, rather than how they were said. */
   if (resolved->total_left < SIZE_MAX)
     neap_buffer_add(out, "total leaves %zu\n", resolved->total_left);
   if (resolved->least_arena > 0) neap_buffer_add(out, "arena counts %zu\n", resolved->least_arena);

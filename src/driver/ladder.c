@@ -62,10 +62,12 @@ static bool keeps_banks(const neap_way *w) {
 static bool keeps_total(const neap_way *w, size_t arena) {
   const neap_resolved *r = &w->resolved;
   if (r->total_left == SIZE_MAX) return true;
+
   /* The other regions alone exceed the total: no arena is small enough, not even an empty one. */
   if (r->resident_bytes > r->total_bytes) return false;
   size_t constants = constant_bytes(w);
   if (constants > r->total_left) return false;
+
   /* One arena serves this program and those that are held beside it: the larger one counts. */
   return NEAP_MAX(arena, r->least_arena) <= r->total_left - constants;
 }
@@ -88,6 +90,7 @@ bool neap_way_fits(const neap_way *w) {
 static neap_limit total_limit(const neap_way *w) {
   const neap_resolved *r = &w->resolved;
   neap_limit limit = {.bytes = r->total_bytes, .is_total = true, .least_arena = r->least_arena};
+
   /* resident_bytes is the regions of the prepared graph and what is held beside the net: what is
    * left after the regions is the latter. */
   size_t beside = r->resident_bytes;
@@ -111,10 +114,14 @@ _Static_assert(NEAP_N_REGION - 2 < NEAP_MOST_NAMED,
 
 /* Keeps the refusal of the plan nearest to fitting, of those the one of least need. */
 static void keep_nearest(ladder *l, nearness near, const neap_error *refused) {
+  /* A plan that breaks less is nearer, whatever its least is: leasts of two limits do not
+   * compare. */
   const bool first = l->least.code == NEAP_OK;
   const bool less = refused->least_bytes < l->least.least_bytes;
   if (!first && near < l->near) return;
   if (!first && near == l->near && !less) return;
+
+  /* The record is filled while the plan is at hand, which the next rung replaces. */
   l->least = *refused;
   l->near = near;
   neap_report_refused(l->w->plan, l->w->graph, &l->least);
@@ -125,6 +132,7 @@ static void note_refusal(ladder *l) {
   const neap_way *w = l->w;
   const neap_limit arena = {.bytes = w->resolved.arena_limit};
   neap_error bank = {0}, budget = {0}, total = {0};
+
   /* Each limit is asked for itself: which ones are broken says how near the plan is to fitting. */
   neap_plan_check_banks(w->plan, w->graph, &bank);
   neap_plan_check_budget(w->plan, w->graph, &arena, &budget);
@@ -133,6 +141,7 @@ static void note_refusal(ladder *l) {
     neap_plan_check_budget(w->plan, w->graph, &limit, &total);
   }
   const neap_error *refused = total.code != NEAP_OK ? &total : &budget;
+
   /* A refusal without a least: frames grow with the iterations, so no number of bytes would do. */
   if (refused->code != NEAP_OK && refused->least_bytes == 0)
     keep_nearest(l, GROWS, refused);
@@ -151,11 +160,13 @@ static void note_refusal(ladder *l) {
  * Where that can't be had, the way keeps what it has. */
 static neap_status pass_through_arena(neap_way *w, const neap_plan_options *options,
                                       neap_error *error) {
+  /* Only where some constants are made of others is there anything to gain. */
   neap_graph *graph = NULL;
   neap_plan *plan = NULL;
   bool has_ways = false;
   if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
   if (!has_ways) return NEAP_OK;
+
   /* Try the other form beside the plan at hand, and keep the better of the two. */
   w->choices.hold_constants = false;
   neap_status status = neap_graph_lay_out(w->prepared, &w->choices, &graph, error);
@@ -167,6 +178,7 @@ static neap_status pass_through_arena(neap_way *w, const neap_plan_options *opti
     w->plan = plan;
     w->graph = graph;
   }
+
   /* The choices must lay out the graph that was kept: they are stored, and read back, for it. */
   w->choices.hold_constants = !better;
   return status;
@@ -181,6 +193,8 @@ static neap_status make_rung(neap_way *w, const neap_recomputed *recomputed, boo
   options.keep_order = keep_order; /* the order that its peak is of */
   bool is_first = recomputed->n_node == 0 && recomputed->n_body == 0;
   if (!is_first && options.most_steps == 0) options.most_steps = RUNG_STEPS;
+
+  /* One rung at a time is held: the next one is made from the same prepared graph. */
   neap_plan_free(w->plan);
   neap_graph_free(w->graph);
   w->plan = NULL;
@@ -204,6 +218,8 @@ bool neap_way_may_recompute(const neap_way *w) {
 }
 
 static neap_status make_set(ladder *l, int i, neap_error *error) {
+  /* The set without what its own peak can do without; its plan has the order that the peak is
+   * of. */
   neap_recomputed recomputed;
   bool free_order;
   NEAP_TRY(neap_recomputes_take(l->recomputes, i, &recomputed, &free_order, error));
@@ -218,6 +234,8 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
 
 /* The sets of the section, of its choices. */
 static neap_status find_sets(ladder *l, neap_error *error) {
+  /* The search is dear, so it is made once for a section, and only where the section is worth
+   * it. */
   neap_way *w = l->w;
   NEAP_TRY(neap_recomputes_new(w->prepared, &w->choices, &w->resolved.plan, &l->recomputes, error));
   for (int i = 1; i < neap_recomputes_n(l->recomputes); i++)
@@ -267,9 +285,11 @@ static neap_status name_least(ladder *l, neap_error *error) {
  * sake, else only what may keep the limits. */
 static neap_status is_worth_it(ladder *l, bool last, bool *worth, neap_error *error) {
   size_t least = 0;
+
   /* Frames that grow at run time keep no limit, whatever is recomputed beside them. */
   *worth = neap_way_may_recompute(l->w) && l->w->plan->region_bytes[NEAP_REGION_FRAME] == 0;
   if (!*worth || last) return NEAP_OK;
+
   /* A bound below every set of the section, which costs less than finding the sets. */
   NEAP_TRY(neap_recomputes_least(l->w->graph, &l->w->resolved.plan, &least, error));
   *worth = keeps(l->w, least);
@@ -297,6 +317,8 @@ static neap_status choose_within(ladder *l, size_t scratch_limit, neap_error *er
   choose.scratch_limit = scratch_limit;
   neap_way_drop_result(w);
   NEAP_TRY(neap_graph_choose(w->prepared, &choose, &w->choices, error));
+
+  /* Which kernels a limit has changed is told to users, since bits may differ. */
   if (l->has_free) neap_choices_compare(&w->choices, &l->free, w->prepared);
   return NEAP_OK;
 }
@@ -304,6 +326,7 @@ static neap_status choose_within(ladder *l, size_t scratch_limit, neap_error *er
 /* A section's first rung: kernels within a scratch limit, nothing recomputed. */
 static neap_status enter_section(ladder *l, size_t scratch_limit, bool constants, bool *found,
                                  neap_error *error) {
+  /* Each section has kernels of its own, and so a graph and recomputations of its own. */
   neap_way *w = l->w;
   NEAP_TRY(choose_within(l, scratch_limit, error));
   w->choices.no_constants = !constants;
@@ -330,11 +353,13 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
   neap_plan_options options = w->resolved.plan;
   neap_error refused = {0};
   const size_t budget = w->resolved.arena_limit;
+
   /* Of budget and total the tighter one is the pool's limit, and a refusal speaks of that one. */
   options.budget_bytes = NEAP_MAX(room(w), 1); /* 0 would be no limit */
   const bool by_total = budget == 0 || options.budget_bytes < budget;
   const neap_limit total = by_total ? total_limit(w) : (neap_limit){0};
   if (by_total) options.limit = &total;
+
   neap_status status = neap_plan_make(w->graph, &options, &plan, &refused);
   if (status == NEAP_OK) {
     w->n_search += plan->n_search;
@@ -358,12 +383,15 @@ static neap_status climb_evicting(ladder *l, bool *found, neap_error *error) {
 
 /* The rungs below a section's first. `last`: no section follows. */
 static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *error) {
+  /* A pool has one rung for each limit; frames that grow keep none. */
   const neap_way *w = l->w;
   if (w->resolved.plan.evict && w->plan->region_bytes[NEAP_REGION_FRAME] == 0)
     return climb_evicting(l, found, error);
   bool worth = false;
   neap_status status = is_worth_it(l, last, &worth, error);
   if (status != NEAP_OK || !worth) return status;
+
+  /* Sets in the order of their work: the first that fits is the fastest that does. */
   status = find_sets(l, error);
   if (status == NEAP_OK) status = climb_sets(l, found, error);
   if (status == NEAP_OK && !*found && last) status = name_least(l, error);
@@ -375,6 +403,7 @@ static neap_status climb_section(ladder *l, bool last, bool *found, neap_error *
  * none. */
 static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *found,
                                  neap_error *error) {
+  /* Kernels of the first section are what all later ones are compared with. */
   size_t most = limit;
   keep_free(l);
   for (int k = 1; k < MOST_SECTIONS; k++) {
@@ -403,13 +432,17 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
   const neap_way *w = l->w;
   bool constants = !w->resolved.no_constants;
   NEAP_TRY(choose_for_team(l, error));
+
   /* The free plan. Most nets are done here. */
   NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
   if (*found) return NEAP_OK;
+
   /* Which sections follow: `last` asks a section to name its least, which costs plans. */
+  /* Constants are given up before exact bits are, since that changes no result. */
   bool without = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;
   size_t limit = w->resolved.inexact ? neap_most_scratch(&w->choices) : 0;
   NEAP_TRY(climb_section(l, !without && limit == 0, found, error));
+
   /* Constants are bytes of the total, not of the arena: a budget gains nothing without them. */
   if (without && !*found) {
     constants = false;
@@ -421,6 +454,8 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
 
 /* BUDGET error of the plan nearest to fitting, and what else could be tried. */
 static neap_status refuse(const ladder *l, neap_error *error) {
+  /* One more thing to try, by what stands in the way of smaller plans: the dag, exact bits, the
+   * batch. */
   const neap_way *w = l->w;
   neap_error refused = l->least;
   char least[sizeof refused.hint];
@@ -446,6 +481,7 @@ size_t neap_most_scratch(const neap_choices *choices) {
 }
 
 neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
+  /* A text names the section; the options must have it. */
   ladder l = {.w = w};
   if (section < 0 || section >= MOST_SECTIONS || (section > 0 && !w->resolved.inexact))
     return neap_fail(error, NEAP_PLAN, "there are no kernels of section %d of less scratch",
@@ -453,6 +489,7 @@ neap_status neap_ladder_choose(neap_way *w, int section, neap_error *error) {
   w->section = section;
   neap_status status = choose_for_team(&l, error);
   if (status == NEAP_OK) status = choose_within(&l, SIZE_MAX, error);
+
   /* As the climb did: limits of sections are shares of what the free kernels take. */
   if (status == NEAP_OK && section > 0) {
     size_t most = neap_most_scratch(&w->choices);
@@ -468,12 +505,15 @@ static int64_t n_planned; /* atomic; for tests, and for who asks what the store 
 int64_t neap_n_planned(void) { return __atomic_load_n(&n_planned, __ATOMIC_RELAXED); }
 
 neap_status neap_ladder_climb(neap_way *w, neap_error *error) {
+  /* What the search costs is counted in steps, and timed for people. */
   ladder l = {.w = w};
   __atomic_add_fetch(&n_planned, 1, __ATOMIC_RELAXED);
   const int64_t start = neap_clock_ns();
   w->section = w->n_rung = 0;
   w->n_search = 0;
   bool found = false;
+
+  /* Whatever was found is verified: a rung is no better than its proof. */
   neap_status status = climb(&l, &found, error);
   NEAP_ASSERT(status != NEAP_OK || !found || neap_way_fits(w), "a plan within the limits");
   if (status == NEAP_OK)

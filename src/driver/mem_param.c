@@ -96,6 +96,7 @@ static neap_status read_key(const neap_net *net, const char *name, key *out, nea
   const neap_net_blob *blob = neap_net_find_blob(net, name);
   *out = (key){.data = true, .diff = true};
   const char *dot = strrchr(name, '.');
+
   /* A last part that is none of the three leaves blob NULL: an unknown name. */
   if (blob == NULL && dot != NULL) {
     out->data = strcmp(dot, ".data") == 0;
@@ -124,6 +125,8 @@ static neap_status give(const keeps *k, neap_arena *room, int *n, const char *co
 static neap_status list_keeps(const neap_net *net, const neap_compile_options *options, keeps *keep,
                               keeps *diff, neap_arena *room, neap_graph_options *out,
                               neap_error *error) {
+  /* In this order: what is kept automatically, what is excluded by name, what the options keep
+   * besides. */
   const neap_mem_param *param = options->mem_param;
   NEAP_TRY(add_automatic(keep, error));
   if (neap_net_is_train(net)) NEAP_TRY(give(keep, room, &out->n_loss, &out->loss, error));
@@ -141,6 +144,7 @@ static neap_status list_keeps(const neap_net *net, const neap_compile_options *o
 
 neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_options *options,
                                    neap_arena *room, neap_compile_options *out, neap_error *error) {
+  /* Two ways to say one thing are refused, rather than one of them chosen. */
   const neap_mem_param *param = options->mem_param;
   *out = *options;
   out->mem_param = NULL;
@@ -151,6 +155,7 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
   if (options->policy_given)
     return neap_fail(error, NEAP_ARGUMENT,
                      "mem_param and policy say the same thing in two ways; give one of them");
+
   /* Caffe's defaults: training is optimized, testing is not, and debug_info wants all values. */
   bool is_off = neap_net_is_train(net) ? param->no_optimize_train : !param->optimize_test;
   if (param->debug_info || is_off) {
@@ -164,6 +169,8 @@ neap_status neap_mem_param_resolve(const neap_net *net, const neap_compile_optio
     out->plan.policy = NEAP_POLICY_NONE;
     return NEAP_OK;
   }
+
+  /* Planning is on: what must not be recycled is kept. */
   keeps keep = {.net = net}, diff = {.net = net};
   neap_status status = list_keeps(net, options, &keep, &diff, room, &out->graph, error);
   neap_free((void *)keep.name);

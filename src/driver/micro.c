@@ -38,6 +38,7 @@ typedef struct runner {
 
 /* SHAPE error unless all inputs have the rows of all parts. */
 static neap_status check_rows(const neap_micro_step *step, neap_error *error) {
+  /* Parts are rows of the batch, one behind the other, in all inputs alike. */
   int64_t rows = 0;
   for (int p = 0; p < step->n_part; p++) rows += step->part[p].n;
   for (int i = 0; i < step->n_input; i++) {
@@ -54,8 +55,12 @@ static neap_status check_rows(const neap_micro_step *step, neap_error *error) {
 
 /* The floating-point outputs of one element, by the first part's program. */
 static neap_status begin(runner *r, neap_error *error) {
+  /* One scalar serves all that is fed: weight, keep, shares. */
   NEAP_TRY(neap_tensor_new(&r->scalar, NEAP_DTYPE_F32, &(neap_shape){0}, error));
   if (r->step->n_part == 0) return NEAP_OK;
+
+  /* All parts have the same outputs. Those of one number, such as the loss, are averaged over the
+   * parts. */
   const neap_graph *graph = neap_program_graph(neap_session_program(r->step->part[0].session));
   size_t n = (size_t)graph->n_output;
   r->own = neap_arena_alloc(&r->room, (size_t)r->step->n_input * sizeof *r->own);
@@ -91,6 +96,7 @@ static neap_status feed_scalar(runner *r, const char *name, double value, neap_e
 /* Rows from, from + 1, .. of every input into the blobs that the part reads. */
 static neap_status place(runner *r, int64_t from, int64_t n, neap_error *error) {
   for (int i = 0; i < r->step->n_input; i++) {
+    /* A view of the batch's rows: with `lend` the blob takes it as it is, and nothing is copied. */
     const neap_micro_input *input = &r->step->input[i];
     neap_tensor rows;
     NEAP_TRY(neap_tensor_narrow(&input->rows, 0, from, n, 1, &rows, error));
@@ -121,6 +127,7 @@ static void take_back(runner *r) {
 
 /* Reads the outputs to be averaged, or with `write` gives them their means. */
 static neap_status visit_means(runner *r, double weight, bool write, neap_error *error) {
+  /* Sums are kept in f64, and become the blob's own dtype once. */
   for (int k = 0; k < r->n_mean; k++) {
     neap_tensor value;
     NEAP_TRY(neap_workspace_view(r->ws, r->mean[k], &value, NULL, error));
@@ -135,6 +142,8 @@ static neap_status visit_means(runner *r, double weight, bool write, neap_error 
 
 static neap_status run_parts(runner *r, neap_error *error) {
   int64_t next = 0; /* row that the next part begins at */
+  /* The first part that runs writes the accumulators, all others add to them; so nothing has to be
+   * cleared between steps. */
   bool keep =
     false; /* whether accumulators hold something already: the first part writes over it */
   bool weighted = false;
@@ -167,11 +176,14 @@ static neap_status run_after(runner *r, neap_error *error) {
 
 neap_status neap_workspace_run_micro(neap_workspace *ws, const neap_micro_step *step,
                                      neap_error *error) {
+  /* What must be undone if the update does not come to its end: the counter, and what the parts
+   * write. */
   runner r = {.ws = ws, .step = step};
   uint32_t before = neap_workspace_step(ws);
   if (step->n_part < 1 && step->kept == 0)
     return neap_fail(error, NEAP_ARGUMENT, "a step has at least one micro-batch");
   NEAP_TRY(check_rows(step, error)); /* without parts there are no inputs */
+  /* Everything is prepared and marked before the first part runs. */
   neap_status status = begin(&r, error);
   if (status == NEAP_OK) status = mark_step(&r, error);
   if (status == NEAP_OK && step->n_part > 0) status = run_parts(&r, error);
@@ -211,6 +223,7 @@ struct neap_micro {
 };
 
 void neap_micro_free(neap_micro *micro) {
+  /* Sessions before the nets and ranges that they were made of, and the workspace last. */
   if (micro == NULL) return;
   neap_session_free(micro->whole);
   neap_session_free(micro->tail);
@@ -236,6 +249,7 @@ int64_t neap_micro_n_held(const neap_micro *micro) { return micro->n_held; }
 const char *neap_micro_warning(const neap_micro *micro) {
   const neap_session *session[] = {micro->whole, micro->tail, micro->update, micro->hold,
                                    micro->join};
+
   /* The first one, in the order in which they were made. */
   const char *warning = micro->warning;
   if (warning[0] == '\0' && micro->range != NULL) warning = neap_range_warning(micro->range);
@@ -258,6 +272,7 @@ static neap_status find_inputs(neap_micro *micro, int64_t *declared, neap_error 
 
 /* A session of n rows, in the memory of a whole part. The first one makes the range. */
 static neap_status open_part(neap_micro *micro, int64_t n, neap_session **out, neap_error *error) {
+  /* A part is the net at another batch. With executor `dynamic` one program serves all sizes. */
   neap_compile_options options = micro->options;
   neap_arena room = {0};
   neap_status status = neap_batch_inputs(micro->net, n, &options.graph, &room, error);
@@ -287,6 +302,7 @@ static neap_status take_run(neap_micro *micro, int64_t declared, const neap_comp
  * where the net has them. */
 static neap_status settle_options(neap_micro *micro, const neap_compile_options *given,
                                   neap_error *error) {
+  /* What both have in common; texts and lists are copied, since programs are made later too. */
   neap_compile_options *parts = &micro->options, *update = &micro->update_options;
   NEAP_TRY(neap_mem_param_resolve(micro->net, given, &micro->room, parts, error));
   if (given->engine != NULL && (parts->engine = neap_intern(given->engine)) == NULL)
@@ -299,6 +315,7 @@ static neap_status settle_options(neap_micro *micro, const neap_compile_options 
   const char **of_parts = neap_arena_alloc(&micro->room, bytes),
              **of_update = neap_arena_alloc(&micro->room, bytes);
   if (of_parts == NULL || of_update == NULL) return neap_fail_memory(error, bytes, "names to keep");
+
   /* A name goes to the nets that have it; one that neither has goes to the parts, which refuse
    * it. */
   int n = parts->graph.n_keep;
@@ -336,6 +353,8 @@ static neap_status settle_rows(neap_micro *micro, int64_t rows, int64_t declared
   NEAP_TRY(neap_driver_beside(micro->update_net, micro->hold_net, &micro->update_options,
                               &micro->options.beside, error));
   micro->rows = rows;
+
+  /* Most rows that fit, by plans alone. */
   if (rows > 0) return NEAP_OK;
   neap_forecast most;
   NEAP_TRY(neap_driver_fit_net(micro->net, options, declared, &micro->rows, &most, error));
@@ -355,6 +374,8 @@ static neap_status open_hold(neap_micro *micro, neap_error *error) {
 
 static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows,
                         const neap_compile_options *given, neap_error *error) {
+  /* Three kinds of nets: forward and backward of a part; the update; and, where batches are held,
+   * what adds a batch to those before it. */
   int64_t declared = 0;
   NEAP_TRY(neap_net_split_micro(net, &micro->net, &micro->update_net, error));
   if (given->accumulate != NEAP_ACCUMULATE_NO)
@@ -364,6 +385,8 @@ static neap_status fill(neap_micro *micro, const neap_net *net, int64_t rows,
   NEAP_TRY(settle_options(micro, given, error));
   NEAP_TRY(take_run(micro, declared, given, error));
   NEAP_TRY(settle_rows(micro, rows, declared, error));
+
+  /* Programs in the order in which a step runs them. */
   NEAP_TRY(open_part(micro, micro->rows, &micro->whole, error));
   NEAP_TRY(neap_driver_compile(micro->ws, micro->update_net, &micro->update_options, &micro->update,
                                error));
@@ -378,6 +401,8 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
   neap_micro *micro = neap_alloc_zeroed(sizeof *micro);
   if (micro == NULL) return neap_fail_memory(error, sizeof *micro, "micro-batches");
   micro->ws = neap_workspace_retain(ws);
+
+  /* Sessions make parameters; a mark takes them back where a later one fails. */
   neap_workspace_mark *before = NULL;
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = fill(micro, net, rows, options, error);
@@ -440,6 +465,7 @@ static neap_status make_parts(neap_micro *micro, int64_t rows, const double *wei
 /* What runs after the parts of a batch whose mean counts `count`: the update, or with `hold` only a
  * sum. Shares of means add up to 1; of nothing that counts, nothing is kept. */
 static void settle_after(const neap_micro *micro, double count, bool hold, neap_micro_step *step) {
+  /* The mean over several batches is the sum of their means, each by its share of what counts. */
   double all = micro->held + count;
   bool has_held = micro->n_held > 0;
   if (hold || has_held) {
@@ -468,6 +494,7 @@ static neap_status run_step(neap_micro *micro, const neap_micro_step *step, doub
 /* Lists in `room`. */
 static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap_micro_input *input,
                           neap_arena *room, neap_error *error) {
+  /* As many parts as the rows ask for. The caller's weights are one for each. */
   int64_t rows;
   NEAP_TRY(view_inputs(micro, input, &rows, error));
   int64_t n_part = (rows + micro->rows - 1) / micro->rows;
@@ -479,6 +506,8 @@ static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap
   neap_micro_part *part = neap_arena_alloc(room, (size_t)n_part * sizeof *part);
   if (part == NULL)
     return neap_fail_memory(error, (size_t)n_part * sizeof *part, "a step's micro-batches");
+
+  /* Programs before the step: one that can't be made leaves the step undone. */
   NEAP_TRY(make_parts(micro, rows, batch->weight, part, error));
   neap_micro_step step = {
     .n_input = micro->n_input, .input = input, .n_part = (int)n_part, .part = part, .lend = true};
@@ -488,6 +517,7 @@ static neap_status run_in(neap_micro *micro, const neap_micro_batch *batch, neap
 }
 
 neap_status neap_micro_take(neap_micro *micro, const neap_micro_batch *batch, neap_error *error) {
+  /* Only programs that were made for it can hold a batch. */
   neap_arena room = {0};
   size_t bytes = (size_t)micro->n_input * sizeof(neap_micro_input);
   if (batch->hold && micro->hold == NULL)

@@ -114,6 +114,7 @@ static void list_words(const char *range, char text[128]) {
   text[0] = '\0';
   for (int i = 0; (word = word_at(range, i, &n)) != NULL && at < 128; i++) {
     next = word_at(range, i + 1, &n_next);
+
     bool last_but_one = next != NULL && word_at(range, i + 2, &n_next) == NULL;
     const char *behind = ", ";
     if (last_but_one) behind = " or ";
@@ -167,6 +168,7 @@ static neap_status check_inputs(const neap_options *options, neap_error *error) 
 
 static neap_status check_field(const neap_options *options, const neap_option *option,
                                neap_error *error) {
+  /* By type: what the field may hold, in the words of its option. */
   const char *text;
   int64_t bytes;
   switch (option->type) {
@@ -232,6 +234,8 @@ static neap_status set_number(neap_options *options, const neap_option *option, 
   char *end;
   long long n = strtoll(text, &end, 10);
   double bytes = 0;
+
+  /* 0 means "not given" in the field, so no text may say it. */
   if (option->type == NEAP_OPTION_COUNT) {
     if (end == text || *end != '\0' || n < 1)
       return neap_fail(error, NEAP_ARGUMENT, "%s expects a number, at least 1, got \"%s\"",
@@ -261,6 +265,7 @@ neap_status neap_options_set(neap_options *options, const char *name, const char
     if (near != NULL) neap_hint(error, "did you mean \"%s\"?", near);
     return NEAP_ATTRIBUTE;
   }
+
   neap_options set = *options; /* a text that is refused leaves *options as it was */
   switch (option->type) {
     case NEAP_OPTION_BYTES:
@@ -309,6 +314,7 @@ static void print_inputs(const neap_options *options, neap_buffer *out) {
 
 /* The value alone, as JSON writes it. */
 static void print_value(const neap_options *options, const neap_option *option, neap_buffer *out) {
+  /* In the form that both JSON and keys have; equal options print alike. */
   switch (option->type) {
     case NEAP_OPTION_BYTES:
     case NEAP_OPTION_COUNT:
@@ -408,6 +414,7 @@ static neap_dtype half_of(const char *word) {
 
 neap_status neap_options_compile(const neap_options *options, unsigned face, const char *who,
                                  neap_compile_options *out, neap_error *error) {
+  /* Checked as a whole first: from here on fields hold what the table allows. */
   static const neap_options defaults;
   if (options == NULL) options = &defaults;
   NEAP_TRY(neap_options_check(options, face, who, error));
@@ -442,6 +449,8 @@ neap_status neap_options_compile(const neap_options *options, unsigned face, con
     .mem_param = options->mem_param,
     .policy_given = options->policy != NULL,
   };
+
+  /* What takes more than a copy: words, and words that depend on each other. */
   if (is(options->accumulate, "mean")) out->accumulate = NEAP_ACCUMULATE_MEAN;
   if (is(options->accumulate, "sum")) out->accumulate = NEAP_ACCUMULATE_SUM;
   neap_policy_from_name(options->policy != NULL ? options->policy : "offset", &out->plan.policy);
@@ -464,6 +473,7 @@ static const char *fuse_word(const neap_graph_options *options) {
 /* `exact` only where it matters: a dag whose kernels have a thread each, or a budget that may have
  * taken others. */
 neap_options neap_options_resolved(const neap_compile_options *options, const neap_resolved *r) {
+  /* What was decided, whether it was asked for or not: a run can be made again from it. */
   bool one_each = r->choose.n_thread != r->n_thread;
   return (neap_options){
     .budget = (int64_t)NEAP_MIN(r->plan.budget_bytes, (size_t)INT64_MAX),

@@ -28,9 +28,11 @@ neap_status neap_engine_asked(const char *name, bool *force, neap_engine *engine
 static void resolve_budget(const neap_graph *graph, const neap_compile_options *options,
                            neap_resolved *r) {
   r->plan.budget_bytes = r->arena_limit = options->plan.budget_bytes;
+
   r->total_bytes = options->total_bytes;
   r->total_left = SIZE_MAX;
   if (options->total_bytes == 0) return;
+
   /* Sizes of these regions are known before planning: they are sums of types. */
   size_t resident = options->beside.bytes;
   for (int region = 0; region < NEAP_N_REGION; region++)
@@ -47,6 +49,7 @@ static void resolve_budget(const neap_graph *graph, const neap_compile_options *
  * GRAPH error for the first op whose output's length depends on data. */
 static neap_status check_extents(const neap_graph *graph, const neap_plan_options *options,
                                  neap_error *error) {
+  /* In definition order, subnets before their owner: the first op in the net is named. */
   if (options->policy == NEAP_POLICY_POOL) return NEAP_OK;
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
@@ -68,6 +71,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
                            neap_resolved *r, neap_error *error) {
   const char *planning = getenv("NEAP_PLAN");
   *r = (neap_resolved){.plan = options->plan};
+
   /* NEAP_PLAN=off switches the planner off, and nothing else: every value gets its own bytes. A
    * pool plans nothing anyway. */
   if (planning != NULL && strcmp(planning, "off") == 0 && r->plan.policy != NEAP_POLICY_POOL)
@@ -77,6 +81,7 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   r->inexact = options->inexact;
   r->plan.evict = r->plan.policy == NEAP_POLICY_POOL && !options->no_recompute;
   r->n_thread = neap_threads_for(options->n_thread);
+
   /* In a dag too: an op that needs all threads runs alone. With `inexact` each gets one, so that
    * all may run side by side. */
   r->choose = (neap_choose_options){
@@ -161,12 +166,15 @@ static bool is_kept(const neap_way *w) {
  * plan in w is as good as before. */
 static neap_status add_to_store(neap_way *w, neap_store *store, const neap_store_plan *asked,
                                 bool kept, int64_t *plan_id, neap_error *error) {
+  /* Texts. Choices and plan only where they are kept: they are long. */
   neap_buffer options = {0}, choices = {0}, plan_text = {0};
   char kernels[160], file[160];
   neap_kernel_set_text(kernels);
   file_of(w->net, file);
   neap_options_print_json(&w->resolved.options, &options);
   if (kept) neap_stored_print(w, &choices, &plan_text);
+
+  /* A row has all that people ask for without the plan itself. */
   neap_status status;
   if (options.failed || choices.failed || plan_text.failed) {
     status = neap_fail_memory(error, plan_text.n, "a plan's text");
@@ -210,6 +218,8 @@ static void find_in_store(neap_way *w, neap_store *store, const neap_store_plan 
       neap_warn(out->warning, "it could not be dropped", &error);
     return;
   }
+
+  /* The times are of when it was found, not of now. */
   out->hit = true;
   w->plan->plan_ns = hit.plan_ns;
   w->plan->n_search = hit.n_search;
@@ -220,12 +230,14 @@ static void find_in_store(neap_way *w, neap_store *store, const neap_store_plan 
  * stored is as good as one that can: the loss is a warning. */
 static void note_in_store(neap_way *w, neap_store *store, neap_store_plan *row,
                           neap_forecast *out) {
+  /* By key and digest: the same plan again gets the row that it has. */
   neap_error lost = {0};
   char digest[33];
   out->kept = out->hit || is_kept(w);
   neap_status status = neap_stored_digest(w, digest, &lost);
   row->digest = digest;
   if (status == NEAP_OK) status = neap_store_use_plan(store, row, out->hit, &out->plan_id, &lost);
+
   /* One that is dear and was not in the cache is added there, whether it has a row or not. */
   const bool is_there = out->plan_id != 0 && (out->hit || !out->kept);
   if (status == NEAP_OK && !is_there)
@@ -261,6 +273,8 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
   if (w->key.failed) return neap_fail_memory(error, w->key.n, "a plan's key");
   out->key = w->hash = neap_hash_bytes(w->key.text, w->key.n);
   neap_hash_text(w->hash, w->key_text);
+
+  /* The store is asked by the key, and told by the net's own text. */
   neap_buffer net_text = {0};
   neap_store *store = options->store;
   if (store != NULL) {
@@ -273,6 +287,8 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
     row = row_of(w, &net_text, net_hash);
     find_in_store(w, store, &row, out);
   }
+
+  /* Read, or searched for; then the store learns of it. */
   neap_status status = out->hit ? NEAP_OK : neap_ladder_climb(w, error);
   if (NEAP_DEBUG && status == NEAP_OK) status = check_verified(w, error);
   if (status == NEAP_OK && store != NULL) note_in_store(w, store, &row, out);
@@ -283,6 +299,7 @@ neap_status neap_way_go(neap_way *w, const neap_compile_options *options, neap_f
 /* After a failure *out owns nothing; its warning may still say what the store lost. */
 neap_status neap_driver_plan(const neap_net *net, const neap_compile_options *options,
                              neap_forecast *out, neap_error *error) {
+  /* Caffe's words first: keys and plans know of policy and keep alone. */
   neap_way w = {.net = net};
   neap_arena room = {0};
   neap_compile_options full;

@@ -48,6 +48,9 @@ neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_opt
   if (batch < 1)
     return neap_fail(error, NEAP_ARGUMENT, "net \"%s\": a batch of %lld rows", neap_net_name(net),
                      (long long)batch);
+
+  /* Only a guess can say which inputs are rows of a batch: those that have as many as the first one
+   * declares. */
   int64_t declared = -1;
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
@@ -76,6 +79,7 @@ static const neap_type *input_type(const neap_graph_options *options, const neap
  * again. */
 static neap_status note_source(neap_range *range, const neap_net *net,
                                const neap_graph_options *options, neap_error *error) {
+  /* The net's text holds all but the types of inputs and the names that the options give. */
   size_t n = (size_t)neap_net_n_blobs(net);
   neap_net_print(net, true, &range->net_text);
   range->input = neap_arena_alloc(&range->room, (n + 1) * sizeof *range->input);
@@ -83,6 +87,8 @@ static neap_status note_source(neap_range *range, const neap_net *net,
   if (range->net_text.failed || range->input == NULL || range->keep == NULL)
     return neap_fail_memory(error, range->net_text.n + n * sizeof *range->input,
                             "a range of batches");
+
+  /* Blob by blob, as the options have them in place of the net. */
   for (int i = 0; i < (int)n; i++) {
     const neap_net_blob *blob = neap_net_blob_at(net, i);
     if (blob->role != NEAP_ROLE_INPUT) continue;
@@ -99,6 +105,7 @@ static neap_status note_source(neap_range *range, const neap_net *net,
  * it is taken for another one. */
 static bool is_source(const neap_range *range, const neap_net *net,
                       const neap_graph_options *options) {
+  /* The cheap questions first; the text of the net last, which is made for it. */
   if (options->n_keep != range->n_keep) return false;
   for (int i = 0; i < range->n_keep; i++)
     if (strcmp(options->keep[i], range->keep[i]) != 0) return false;
@@ -128,6 +135,7 @@ neap_status neap_range_new(const neap_net *net, const neap_compile_options *opti
   neap_forecast known = {0};
   neap_arena room = {0};
   neap_compile_options largest;
+
   range->most.net = net;
   neap_status status = neap_mem_param_resolve(net, options, &room, &largest, error);
   largest.no_constants = true; /* see the head of the file */
@@ -190,6 +198,7 @@ void neap_range_reserve(const neap_range *range, neap_program *program) {
 
 /* SHAPE error for the first blob with bytes of its own that is larger than the largest batch's. */
 static neap_status check_room(const neap_range *range, const neap_graph *graph, neap_error *error) {
+  /* Blobs are found by name in the workspace, where they have the room of the largest batch. */
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     if (value->region == NEAP_REGION_ARENA || value->root != v || value->name == NULL) continue;
@@ -207,6 +216,8 @@ static neap_status check_room(const neap_range *range, const neap_graph *graph, 
 
 /* All decisions from the largest batch. Any error but MEMORY means that it can't be had so. */
 static neap_status follow(const neap_range *range, neap_way *w, neap_error *error) {
+  /* Each step checks that nothing is left to decide: one form, the same kernels, one form after
+   * laying out, places large enough. */
   neap_choose_options choose = w->resolved.choose;
   choose.like = &range->most.choices;
   NEAP_TRY(neap_graph_check_form(w->prepared, range->most.prepared, error));
@@ -235,6 +246,7 @@ static neap_status plan_within_most(const neap_range *range, neap_way *w, neap_e
 /* Planned alone, if need be in more arena, as far as the limits of the range allow. What it does
  * not need of the largest batch's bytes is held all the same. */
 static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *error) {
+  /* First within what the largest batch has; a pool has no plan to be within. */
   const neap_plan *most = range->most.plan;
   neap_error refused = {0};
   const bool pool = w->resolved.plan.policy == NEAP_POLICY_POOL;
@@ -247,6 +259,7 @@ static neap_status plan_alone(const neap_range *range, neap_way *w, neap_error *
     neap_way_drop_result(w);
     NEAP_TRY(neap_ladder_climb(w, error));
   }
+
   /* The plan promises the bytes that will be held: those of the largest batch, whose blobs and
    * arena this program runs in. A baseline is never below its arena, and only an arena of the very
    * bound is proved. */
@@ -282,8 +295,11 @@ static neap_status plan_within(const neap_range *range, neap_way *w,
   NEAP_TRY(check_room(range, w->prepared, error));
   w->resolved = range->most.resolved; /* limits and engines are the range's */
   neap_error refused = {0};
+
   /* A pool has no addresses to share: the blobs alone have the room of the largest batch. */
   const bool pool = w->resolved.plan.policy == NEAP_POLICY_POOL;
+
+  /* Follow the largest batch where that can be. */
   neap_status status = pool ? NEAP_BUDGET : follow(range, w, &refused);
   if (status == NEAP_MEMORY) {
     if (error != NULL && error->code == NEAP_OK) *error = refused;
@@ -306,6 +322,7 @@ static bool is_largest(const neap_range *range, const neap_way *w) {
 neap_status neap_range_plan(const neap_range *range, const neap_net *net,
                             const neap_compile_options *options, neap_forecast *out,
                             neap_error *error) {
+  /* The way of one batch; all that it decides comes from the range where that can be. */
   neap_way w = {.net = net};
   neap_arena room = {0};
   neap_compile_options full;
@@ -321,6 +338,8 @@ neap_status neap_range_plan(const neap_range *range, const neap_net *net,
     w.graph = NULL;
     w.plan = NULL;
   }
+
+  /* A graph that was lent is not this way's to free. */
   if (w.prepared == range->most.prepared) w.prepared = NULL;
   neap_way_fini(&w);
   neap_arena_fini(&room);

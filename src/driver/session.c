@@ -78,6 +78,7 @@ static const char *const *with_forwarded(const neap_workspace *ws, const neap_ne
   while (neap_workspace_forwarded_at(ws, n_forward) != NULL) n_forward++;
   const char **keep = neap_alloc_zeroed((size_t)(given->n_keep + n_forward + 1) * sizeof *keep);
   if (keep == NULL) return NULL;
+
   for (*n = 0; *n < given->n_keep; ++*n) keep[*n] = given->keep[*n];
   for (int i = 0; i < n_forward; i++) {
     const char *name = neap_workspace_forwarded_at(ws, i);
@@ -104,6 +105,7 @@ static neap_status take_homes(const neap_workspace *ws, bool ranged, neap_graph_
 /* Room for the times of the program's steps. By node, not by run: a run of any length has it. */
 static neap_status take_times(neap_session *session, bool with_calls, neap_error *error) {
   const size_t n = (size_t)neap_program_graph(session->program)->n_node;
+
   neap_free(session->times);
   neap_free(session->calls);
   session->calls = NULL;
@@ -123,6 +125,7 @@ static neap_status take_times(neap_session *session, bool with_calls, neap_error
 static neap_status take_program(neap_session *session, const neap_net *net,
                                 const neap_compile_options *options, const neap_range *range,
                                 neap_error *error) {
+  /* A plan of its own, or one in the memory of the range's largest batch. */
   neap_forecast forecast;
   neap_program *program = NULL;
   if (range == NULL) {
@@ -133,6 +136,7 @@ static neap_status take_program(neap_session *session, const neap_net *net,
     NEAP_TRY(neap_program_new(forecast.graph, forecast.plan, &program, error));
     neap_range_reserve(range, program);
   }
+
   /* From here on nothing but memory can fail. The old program was refused by the workspace, so that
    * it is not attached. */
   neap_program_free(session->program);
@@ -148,9 +152,11 @@ static neap_status take_program(neap_session *session, const neap_net *net,
 /* What planning within the rest of a limit had to say, said of the whole limit. The planner knows
  * what of a total is held beside the net; of a budget it saw the arena's part alone. */
 static void refuse_again(neap_error *refused, const neap_error *again, size_t budget_left) {
+  /* A budget was handed down as what others leave of it; what they take is added again. */
   const bool is_total = strcmp(refused->limit, "total") == 0;
   const int64_t other = is_total ? 0 : refused->limit_bytes - (int64_t)budget_left;
   const int64_t least = again->least_bytes + other;
+
   /* Two leasts can be compared only where they are leasts of one limit. */
   if (again->limit == NULL || strcmp(again->limit, refused->limit) != 0) return;
   if (least >= refused->least_bytes) return;
@@ -180,6 +186,7 @@ static void say_alive(const neap_session *session, neap_error *refused) {
 static neap_status attach_within(neap_session *session, const neap_net *net,
                                  const neap_compile_options *options, const neap_range *range,
                                  neap_error *error) {
+  /* The free plan first: only the workspace's refusal tells how much is left. */
   neap_error refused = {0}, again = {0};
   neap_compile_options left = *options;
   neap_status status = neap_workspace_attach(session->ws, session->program, &refused);
@@ -208,6 +215,7 @@ static neap_status attach_within(neap_session *session, const neap_net *net,
 static neap_status fill(neap_session *session, const neap_net *net,
                         const neap_compile_options *options, const neap_range *range,
                         neap_error *error) {
+  /* A session is of one program, or of as many as shapes come. */
   bool pool = options->plan.policy == NEAP_POLICY_POOL;
   if (options->dynamic && !pool)
     return neap_fail(error, NEAP_ARGUMENT,
@@ -219,6 +227,8 @@ static neap_status fill(neap_session *session, const neap_net *net,
     use_dynamic(session);
     return NEAP_OK;
   }
+
+  /* Planned and bound first: what is refused until then has left nothing in the workspace. */
   NEAP_TRY(take_program(session, net, options, range, error));
   NEAP_TRY(neap_workspace_make_declared(session->ws, net, error));
   return attach_within(session, net, options, range, error);
@@ -255,10 +265,14 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   session->ws = neap_workspace_retain(ws);
   session->store = neap_db_retain(options->store);
   session->n_thread = neap_threads_for(options->n_thread);
+
   /* own_bytes: what the workspace holds, plus what the process holds more at the end than now. */
   session->own_bytes =
     (int64_t)neap_workspace_held_bytes(ws) - neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+
+  /* A session is made whole or not at all. */
   neap_workspace_mark *before = NULL;
+
   /* What a session that can't be made is undone to: the workspace's blobs, and its soft limit. */
   const size_t soft = neap_workspace_pool_soft(ws);
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
@@ -272,6 +286,9 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
     if (status == NEAP_OK) status = take_run(session, net, &full, error);
     if (status == NEAP_OK) status = fill(session, net, &full, range, error);
   }
+
+  /* Lists of the options are no longer of use; what compiling has added counts as this
+   * session's. */
   neap_arena_fini(&room);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
@@ -311,9 +328,12 @@ static neap_status join_run(neap_session *session, neap_error *error) {
 /* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its
  * error goes to the run. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
+  /* A run learns of the program with its first step, so that one which never ran leaves no row. */
   neap_run *run = session->run;
   if (run != NULL && !(session->program_no != 0 && neap_run_is_going(run)))
     NEAP_TRY(join_run(session, error));
+
+  /* Bytes and time around the run alone. */
   neap_error own = {0};
   neap_memory_stats before = neap_memory_read();
   int64_t start_ns = neap_clock_ns();
@@ -322,6 +342,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
                          : neap_workspace_run(session->ws, session->program, session->times, &own);
   if (session->dynamic != NULL) use_dynamic(session);
   int64_t took = neap_clock_ns() - start_ns;
+
   /* Bytes are counted after a failed run too: what it made is there. */
   neap_memory_stats memory = neap_memory_read();
   session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
@@ -334,6 +355,7 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
     if (error != NULL && error->code == NEAP_OK) *error = own;
     return status;
   }
+
   /* Only finished steps: one that an error cut short would look fast. */
   neap_durations_add(&session->took, took);
   if (session->owns_run) neap_run_step(run, session->took.n, took);
@@ -377,6 +399,7 @@ neap_status neap_session_metric(neap_session *session, const char *name, int64_t
 }
 
 bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row *row) {
+  /* Figures of all calls; a dynamic session has no steps of one plan. */
   const neap_plan *plan = neap_program_plan(session->program);
   if (session->times == NULL || step < 0 || step >= plan->n_node) return false;
   const neap_step_times *t = &session->times[step];
@@ -390,6 +413,7 @@ bool neap_session_op_row(const neap_session *session, int step, neap_run_op_row 
                            .gap_ns = t->gap_ns,
                            .start_ns = t->start_ns,
                            .thread = t->thread};
+
   /* Calls one by one, with a profile. */
   const neap_step_calls *calls = t->calls;
   if (calls == NULL) return true;
@@ -440,6 +464,7 @@ neap_status neap_session_record(neap_session *session, const char *status, neap_
  * outlive the program. A session that was never filled, or in part, is fine. */
 void neap_session_free(neap_session *session) {
   if (session == NULL) return;
+
   /* Closing can't fail: what is not written now stays with the database's handle. */
   if (session->program != NULL && session->run != NULL) {
     (void)neap_session_record(session, NULL, NULL);

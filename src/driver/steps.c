@@ -95,6 +95,7 @@ static neap_status no_net(const neap_step *step, const char *name, neap_error *e
  * tensor. */
 static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *stop,
                              neap_error *error) {
+  /* It has to be there before the first iteration: nothing says that a net makes it in time. */
   neap_tensor tensor;
   char text[300], shape[NEAP_SHAPE_TEXT];
   if (!neap_workspace_has(ws, step->stop_blob)) {
@@ -102,6 +103,8 @@ static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *st
     neap_hint(error, "feed it with false first");
     return fail(step, NEAP_NAME, error, text);
   }
+
+  /* One bool, read where it lies. */
   NEAP_TRY(neap_workspace_view(ws, step->stop_blob, &tensor, NULL, error));
   bool fits = tensor.dtype == NEAP_DTYPE_BOOL && neap_tensor_elems(&tensor) == 1;
   if (fits) *stop = *(const bool *)neap_tensor_data(&tensor);
@@ -114,6 +117,7 @@ static neap_status read_stop(neap_workspace *ws, const neap_step *step, bool *st
 /* The step and all below: ARGUMENT for what contradicts itself or exceeds a limit, NAME and SHAPE
  * for what it refers to. */
 static neap_status check_step(const tree *t, const neap_step *step, int depth, neap_error *error) {
+  /* What the step says of itself: depth, and words that exclude each other. */
   if (depth > MOST_NESTED) return fail(step, NEAP_ARGUMENT, error, "steps are nested too deeply");
   if (step->n_net > 0 && step->n_step > 0)
     return fail(step, NEAP_ARGUMENT, error,
@@ -130,6 +134,8 @@ static neap_status check_step(const tree *t, const neap_step *step, int depth, n
                 "it has more than 256 concurrent substeps, each of which needs a thread");
   if (has_report(step) && step->report_every_ms == 0)
     return fail(step, NEAP_ARGUMENT, error, "a report net needs an interval, report_every_ms");
+
+  /* What it names: nets, the report, the stop blob. Then the steps below it. */
   for (int i = 0; i < step->n_net; i++)
     if (net_of(t, step, i) == NULL) return no_net(step, step->net[i], error);
   if (has_report(step) && report_of(t, step) == NULL) return no_net(step, step->report_net, error);
@@ -215,6 +221,7 @@ static bool clashes(void *context, const neap_step *step, const neap_net *net) {
   sharing *s = context;
   for (int i = 0; i < neap_net_n_blobs(net); i++) {
     s->blob = neap_net_blob_at(net, i);
+
     s->written = writes(net, s->blob);
     if (!s->written || !neap_workspace_has(s->ws, s->blob->name)) continue;
     s->writer = step;
@@ -227,6 +234,7 @@ static bool clashes(void *context, const neap_step *step, const neap_net *net) {
  * branches alike. Ordered pairs, each over all blobs of all nets: trees are small, and this comes
  * once. */
 static neap_status check_branches(const tree *t, const node *group, neap_error *error) {
+  /* What one branch writes no other may touch, in either direction. */
   for (int i = 0; i < group->n_child; i++)
     for (int k = 0; k < group->n_child; k++) {
       sharing s = {.t = t, .ws = group->ws, .other = group->child[k]->step};
@@ -253,6 +261,7 @@ typedef struct landing {
 
 /* Makes in the workspace around a branch what the branch's net puts out. */
 static bool prepare_landing(void *context, const neap_step *step, const neap_net *net) {
+  /* What the net declares, then what it writes and others can see. */
   landing *l = context;
   (void)step;
   l->status = neap_workspace_init(l->ws, net, l->error);
@@ -282,6 +291,7 @@ static neap_status prepare_landings(const tree *t, neap_workspace *ws, const nea
 /* Ends sessions, children and the workspace, deepest first; the node itself and `outer` stay, so
  * that it can be built again. */
 static void empty_node(node *n) {
+  /* Children first: their workspaces are children of this one. */
   for (int i = 0; i < n->n_child; i++) {
     if (n->child[i] == NULL) continue;
     empty_node(n->child[i]);
@@ -330,6 +340,7 @@ static neap_status new_child(neap_workspace *parent, int index, int n, neap_work
 static neap_status compile(const tree *t, const node *n, const neap_net *net, neap_session **out,
                            neap_error *error) {
   neap_compile_options options = *t->options;
+
   if (n->alone) {
     /* Its thread is one of several: kernels must not open a parallel region of their own. */
     options.n_thread = 1;
@@ -347,12 +358,16 @@ static neap_status build_node(const tree *t, node *n, neap_error *error);
 /* Child i of n for `step`: in n's own workspace, or as a branch in a child of it. */
 static neap_status add_child(const tree *t, node *n, int i, const neap_step *step,
                              neap_error *error) {
+  /* Everything below a concurrent step is on a thread among others, at any depth. */
   node *child = n->child[i] = neap_alloc_zeroed(sizeof *child);
   if (child == NULL) return refused(error);
   child->step = step;
   child->alone = n->alone || n->concurrent;
   child->is_instance = n->concurrent && step == n->step;
   child->group = n->concurrent ? n : NULL;
+
+  /* In turn they share a workspace; side by side each has one, and its results land in the one
+   * around. */
   if (!n->concurrent) {
     child->outer = neap_workspace_retain(n->ws);
   } else {
@@ -368,10 +383,12 @@ static neap_status add_child(const tree *t, node *n, int i, const neap_step *ste
 /* Children for the substeps, or (`list` NULL) n_child instances of the step itself. */
 static neap_status add_children(const tree *t, node *n, int n_child, const neap_step *list,
                                 bool concurrent, neap_error *error) {
+  /* All children exist before one is built, since each may look at the others. */
   n->concurrent = concurrent;
   n->child = neap_alloc_zeroed((size_t)n_child * sizeof(node *));
   if (n->child == NULL) return refused(error);
   n->n_child = n_child;
+
   /* All branches' blobs are made before any branch is checked or built: what two of them see must
    * be there, or each would make its own. */
   for (int i = 0; i < n_child; i++)
@@ -386,6 +403,7 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   const neap_step *step = n->step;
   empty_node(n);
   n->fresh = true;
+
   /* A step of several instances is a node with that many children, each for the same step. */
   bool group = step->n_instance > 1 && !n->is_instance;
   if (step->create_workspace && !group)
@@ -396,6 +414,8 @@ static neap_status build_node(const tree *t, node *n, neap_error *error) {
   if (step->n_step > 0)
     NEAP_TRY(
       add_children(t, n, step->n_step, step->step, step->concurrent && step->n_step > 1, error));
+
+  /* Nets of this step, compiled in its workspace. */
   n->session = neap_alloc_zeroed((size_t)(step->n_net + 1) * sizeof(neap_session *));
   if (n->session == NULL) return refused(error);
   for (; n->n_session < step->n_net; n->n_session++)
@@ -483,6 +503,7 @@ static void run_branches(tree *t, node *n) {
     n_unfinished += !is_periodic(n->child[i]);
   }
   atomic_store(&n->n_unfinished, n_unfinished); /* before the first thread can count down */
+  /* New threads have all signals blocked, so that Ctrl-C reaches the thread that called. */
   sigset_t saved;
   neap_signals_hold_all(&saved);
   while (n_started < n_branch &&
@@ -494,6 +515,7 @@ static void run_branches(tree *t, node *n) {
     fail(n->step, NEAP_MEMORY, &error, "a thread was refused");
     stop(t, &error);
   }
+
   /* After a refusal too: the tree is stopped, so that branch 0 ends at once, and counts down. */
   run_branch(&list[0]);
   for (int i = 1; i < n_started; i++) pthread_join(thread[i], NULL);
@@ -506,6 +528,8 @@ static bool run_body(tree *t, node *n) {
     run_branches(t, n);
     return false;
   }
+
+  /* A step has nets or substeps; either run one after the other. */
   for (int i = 0; i < n->n_session + n->n_child; i++) {
     if (is_stopped(t, n->step)) break;
     if (told_to_stop(t, n)) return true; /* asked before each net */
@@ -528,17 +552,22 @@ static int64_t most_iterations(const node *n) {
 /* All iterations, and the report between and after them. By the clock, iteration k is due k
  * intervals after the first: one that is late does not put off those behind it. */
 static void repeat_body(tree *t, node *n) {
+  /* Due times are counted from the start, so that lateness does not add up. */
   int64_t most = most_iterations(n), start = neap_clock_ns(), reported = start;
   for (int64_t k = 0; k < most && !is_stopped(t, n->step); k++) {
     if (k > 0 && n->step->run_every_ms > 0)
       wait_until(t, n, start + k * n->step->run_every_ms * 1000000);
     if (is_periodic(n) && k > 0 && siblings_ended(n)) break;
+
+    /* The body, and the report where its interval is over. */
     if (run_body(t, n)) break;
     if (n->report == NULL || neap_clock_ns() - reported < n->step->report_every_ms * 1000000)
       continue;
     run_session(t, n->report);
     reported = neap_clock_ns();
   }
+
+  /* A last report says how it ended. */
   if (n->report != NULL && !is_stopped(t, n->step)) run_session(t, n->report);
 }
 
@@ -571,6 +600,7 @@ static neap_status build(const tree *t, node *top, neap_error *error) {
 neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
                                   const neap_compile_options *options, char *warning,
                                   neap_error *error) {
+  /* Checked, built, run: a tree that is wrong anywhere runs nothing. */
   tree t = {.ws = ws, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER, .warning = warning};
   NEAP_TRY(check_step(&t, root, 0, error));
   node top = {.step = root, .outer = neap_workspace_retain(ws)};
@@ -590,6 +620,7 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
 neap_status neap_driver_run_once(neap_workspace *ws, const neap_net *net,
                                  const neap_compile_options *options, char *warning,
                                  neap_error *error) {
+  /* Blobs are marked before compiling makes any. */
   neap_session *session = NULL;
   neap_workspace_mark *before = NULL;
   NEAP_TRY(neap_workspace_mark_new(ws, true, 0, NULL, &before, error));

@@ -67,6 +67,7 @@ static bool add_node_words(words *to, const neap_plan *plan, const neap_graph *g
 
 /* What a plan says of a graph, and, within, of its subnets. False: memory is refused. */
 static bool add_plan_words(words *to, const neap_plan *plan, const neap_graph *graph) {
+  /* Counts are hashed with the lists, so that no list can stand for the begin of another. */
   const int64_t head[] = {plan->policy, plan->executor, plan->n_node, plan->n_value,
                           (int64_t)plan->arena_bytes};
   if (!add_words(to, NEAP_COUNT(head), head)) return false;
@@ -117,12 +118,14 @@ static neap_status read_digest(const neap_way *w, const char **text, const char 
 /* Choices as the kernels make them today; from the text which section of the ladder they are of,
  * what is held and what is recomputed, as far as the options allow it. */
 static neap_status read_choices(neap_way *w, const char *text, neap_error *error) {
+  /* The section decides how much scratch kernels may take, so they are asked within it. */
   int section = 0, used = 0;
   if (sscanf(text, "section %d\n%n", &section, &used) != 1 || used == 0)
     return neap_fail(error, NEAP_PLAN,
                      "stored choices do not say how much scratch their kernels may take");
   NEAP_TRY(neap_ladder_choose(w, section, error));
   NEAP_TRY(neap_choices_recall(text + used, w->prepared, &w->choices, error));
+
   /* The ladder has plans with constants unless the options forbid it, and plans without them where
    * the options forbid it or a total has to be met (ladder.c, climb). */
   const bool has_with = !w->resolved.no_constants;

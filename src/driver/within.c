@@ -21,6 +21,7 @@ bool neap_within_limits(const neap_workspace *ws, const neap_program *program,
                         const neap_error *refused, neap_compile_options *options) {
   const neap_plan *plan = neap_program_plan(program);
   if (refused->code != NEAP_BUDGET || refused->limit == NULL || plan->n_bank > 0) return false;
+
   /* The refusal's least is what this program would need beside all that is held. Its own share of
    * that is the arena it wants, which is no smaller than the one that is there. */
   const size_t least = (size_t)refused->least_bytes;
@@ -37,6 +38,7 @@ bool neap_within_limits(const neap_workspace *ws, const neap_program *program,
     return true;
   }
   if (strcmp(refused->limit, "total") != 0) return false;
+
   /* What is neither the program's arena nor its other regions is held by others. Blobs that are
    * there already are counted once, so that the least may be smaller than the program's own. */
   const size_t own = want + fixed_bytes(plan);
