@@ -105,15 +105,19 @@ static neap_status read_word(reader *r, const char **out, size_t *n) {
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* The digits of a base behind an escape, `most` of them. */
+/* What a digit counts, to base 16; more than any base for what is none. */
+static int digit_of(char c) {
+  if (is_digit(c)) return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return 99;
+}
+
+/* The digits of a base behind an escape, `most` of them at most. */
 static int read_digits(reader *r, int base, int most) {
   int value = 0;
   for (int i = 0; i < most && r->at < r->end; i++) {
-    char c = *r->at;
-    int digit = is_digit(c)            ? c - '0'
-                : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                       : 99;
+    int digit = digit_of(*r->at);
     if (digit >= base) break;
     value = value * base + digit;
     r->at++;
@@ -140,35 +144,42 @@ static char read_escape(reader *r) {
   }
 }
 
-/* Strings one after the other are one. `out` has room for all bytes up to the end of the last. */
+static bool is_quote(char c) { return c == '"' || c == '\''; }
+
+/* Adds the string at r->at, which is a quote. It ends with the same quote, in the same line. */
+static neap_status add_string(reader *r, neap_buffer *bytes) {
+  char quote = *r->at++;
+  while (r->at < r->end && *r->at != quote && *r->at != '\n') {
+    char c = *r->at++;
+    if (c == '\\' && r->at < r->end) c = read_escape(r);
+    neap_buffer_add_n(bytes, &c, 1);
+  }
+  if (r->at == r->end || *r->at != quote) return fail(r, "a string has no end");
+  r->at++;
+  return NEAP_OK;
+}
+
+/* The field gets a copy of its own. Rooms are zeroed: a zero byte ends it. */
+static neap_status set_string(reader *r, neap_caffe_field *f, const neap_buffer *bytes) {
+  if (bytes->failed) return neap_fail_memory(r->error, bytes->n, "a string");
+  char *text = room(r, bytes->n + 1);
+  if (text == NULL) return NEAP_MEMORY;
+  if (bytes->n > 0) memcpy(text, bytes->text, bytes->n);
+  f->kind = NEAP_CAFFE_STRING;
+  f->text = text;
+  f->n_text = bytes->n;
+  return NEAP_OK;
+}
+
+/* Strings one after the other are one, as in C: those from r->at, which is a quote, on. */
 static neap_status read_strings(reader *r, neap_caffe_field *f) {
-  /* How long they can be: the bytes between the quotes, found by a look ahead. */
   neap_buffer bytes = {0};
-  neap_status status = NEAP_OK;
-  for (skip(r); status == NEAP_OK && r->at < r->end && (*r->at == '"' || *r->at == '\''); skip(r)) {
-    char quote = *r->at++;
-    while (r->at < r->end && *r->at != quote && *r->at != '\n') {
-      char c = *r->at++;
-      if (c == '\\' && r->at < r->end) c = read_escape(r);
-      neap_buffer_add_n(&bytes, &c, 1);
-    }
-    if (r->at == r->end || *r->at != quote)
-      status = fail(r, "a string has no end");
-    else
-      r->at++;
-  }
-  if (status == NEAP_OK && bytes.failed) status = neap_fail_memory(r->error, bytes.n, "a string");
-  if (status == NEAP_OK) {
-    char *text = room(r, bytes.n + 1);
-    if (text == NULL) {
-      status = NEAP_MEMORY;
-    } else {
-      if (bytes.n > 0) memcpy(text, bytes.text, bytes.n);
-      f->kind = NEAP_CAFFE_STRING;
-      f->text = text;
-      f->n_text = bytes.n;
-    }
-  }
+  neap_status status;
+  do {
+    status = add_string(r, &bytes);
+    skip(r);
+  } while (status == NEAP_OK && is_quote(*r->at));
+  if (status == NEAP_OK) status = set_string(r, f, &bytes);
   neap_buffer_fini(&bytes);
   return status;
 }
@@ -215,7 +226,7 @@ static neap_status read_scalar(reader *r, neap_caffe_field *f) {
   skip(r);
   char c = r->at < r->end ? *r->at : '\0';
   f->line = r->line;
-  if (c == '"' || c == '\'') return read_strings(r, f);
+  if (is_quote(c)) return read_strings(r, f);
   if (is_digit(c) || c == '-' || c == '+' || c == '.') return read_number(r, f);
   if (is_letter(c)) {
     f->kind = NEAP_CAFFE_WORD;

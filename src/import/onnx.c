@@ -351,15 +351,19 @@ neap_status neap_onnx_read_tensor(const char *path, neap_onnx_model **out, neap_
 
 static void drop_graph(neap_onnx_graph *graph);
 
-/* Rooms are zeroed: what has not been filled holds nothing. */
+/* A list that was refused room is NULL though its count is there; rooms are zeroed, so that what
+ * has not been filled holds nothing. */
+static void drop_attrs(int n, neap_onnx_attr *attr) {
+  if (attr == NULL) return;
+  for (int k = 0; k < n; k++) {
+    neap_tensor_fini(&attr[k].tensor.tensor);
+    if (attr[k].graph != NULL) drop_graph(attr[k].graph);
+  }
+}
+
 static void drop_nodes(int n, neap_onnx_node *node) {
-  if (node != NULL)
-    for (int i = 0; i < n; i++)
-      if (node[i].attr != NULL)
-        for (int k = 0; k < node[i].n_attr; k++) {
-          neap_tensor_fini(&node[i].attr[k].tensor.tensor);
-          if (node[i].attr[k].graph != NULL) drop_graph(node[i].attr[k].graph);
-        }
+  if (node == NULL) return;
+  for (int i = 0; i < n; i++) drop_attrs(node[i].n_attr, node[i].attr);
 }
 
 static void drop_graph(neap_onnx_graph *graph) {

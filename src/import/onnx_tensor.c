@@ -20,8 +20,9 @@ typedef struct element {
   int bits;
   bool plain;
   list list;
-  /* small floats: bits of exponent and mantissa, what is added to the exponent, no infinities,
-   * and the bits of NaN where that is one pattern alone: as in the IEEE's where all are 0 */
+  /* A float of 8 or 4 bits: how many of them are exponent and mantissa, and the exponent's bias.
+   * `finite`: no pattern is an infinity. `zero_is_nan`: minus zero's pattern is NaN, and no other.
+   * All 0 for the other types. */
   struct {
     int exponent, mantissa, bias;
     bool finite, zero_is_nan;
@@ -89,30 +90,35 @@ static double small_float(const element *e, unsigned bits) {
   return negative ? -value : value;
 }
 
-/* Element i of raw bytes whose type needs more than a copy. False: it does not fit an i64. */
-static bool set_from_bits(const element *e, const uint8_t *raw, int64_t i, void *out) {
-  int64_t bit = i * e->bits;
-  unsigned mask = e->bits < 32 ? (1u << e->bits) - 1 : 0;
-  uint64_t wide = 0;
-  uint32_t word;
-  if (e->bits == 64) {
-    memcpy(&wide, raw + i * 8, 8);
-    if (wide > INT64_MAX) return false;
-  } else if (e->bits == 32) {
-    memcpy(&word, raw + i * 4, 4);
-    wide = word;
-  } else {
-    wide = (unsigned)raw[bit / 8] >> (bit % 8) & mask;
-  }
+/* Stores as element i the number that the type's bits stand for; they fit an i64. */
+static void set_bits(const element *e, uint64_t bits, int64_t i, void *out) {
   if (e->small.exponent > 0) {
-    neap_element_set(e->dtype, out, i, small_float(e, (unsigned)wide));
-    return true;
+    neap_element_set(e->dtype, out, i, small_float(e, (unsigned)bits));
+    return;
   }
-  /* Signed ones of few bits: the upper half of the numbers stands below 0. */
-  int64_t value = (int64_t)wide;
-  if (e->dtype == NEAP_DTYPE_I8 && value >> (e->bits - 1) != 0) value -= (int64_t)mask + 1;
+  /* Signed ones of few bits: the upper half of the patterns stands below 0. */
+  int64_t value = (int64_t)bits;
+  if (e->dtype == NEAP_DTYPE_I8 && bits >> (e->bits - 1) != 0) value -= INT64_C(1) << e->bits;
   if (e->dtype == NEAP_DTYPE_BOOL) value = value != 0;
   neap_element_set_i64(e->dtype, out, i, value);
+}
+
+/* The bits of element i in the byte that it shares with its neighbours: the first is the lowest. */
+static unsigned part_of(const element *e, uint8_t byte, int64_t i) {
+  int64_t shift = i * e->bits % 8;
+  return (unsigned)byte >> shift & ((1u << e->bits) - 1);
+}
+
+/* Element i of raw bytes whose type needs more than a copy. False: it does not fit an i64. */
+static bool set_from_raw(const element *e, const uint8_t *raw, int64_t i, void *out) {
+  /* By memcpy, since the bytes of a message stand at any address. */
+  uint64_t bits = 0;
+  if (e->bits >= 32)
+    memcpy(&bits, raw + i * (e->bits / 8), (size_t)e->bits / 8);
+  else
+    bits = part_of(e, raw[i * e->bits / 8], i);
+  if (bits > INT64_MAX) return false;
+  set_bits(e, bits, i, out);
   return true;
 }
 
@@ -136,39 +142,36 @@ static int64_t n_numbers(const element *e, int64_t n) {
   return e->bits < 8 ? (n * e->bits + 7) / 8 : n;
 }
 
-/* The numbers of a list, each cut to the type's bits. False: one does not fit. */
+/* Element i of a list of int32, which holds the types that have no list of their own. Three ways of
+ * reading a number: halves are its low 16 bits; small floats and packed integers are bits of its
+ * low byte; the integers of 8 bits and more are the number itself. */
+static void set_from_i32(const element *e, const int32_t *numbers, int64_t i, void *out) {
+  int64_t per_number = e->bits < 8 ? 8 / e->bits : 1;
+  int32_t number = numbers[i / per_number];
+  if (e->dtype == NEAP_DTYPE_F16 || e->dtype == NEAP_DTYPE_BF16)
+    ((uint16_t *)out)[i] = (uint16_t)number;
+  else if (e->bits < 8 || e->small.exponent > 0)
+    set_bits(e, part_of(e, (uint8_t)number, i), i, out);
+  else
+    neap_element_set_i64(e->dtype, out, i, e->dtype == NEAP_DTYPE_BOOL ? number != 0 : number);
+}
+
+/* The n elements from the type's list, which has been counted. False: one does not fit an i64. */
 static bool set_from_list(const element *e, const Onnx__TensorProto *proto, int64_t n, void *out) {
-  if (e->list == IN_F32) memcpy(out, proto->float_data, (size_t)n * sizeof(float));
-  if (e->list == IN_F64) memcpy(out, proto->double_data, (size_t)n * sizeof(double));
-  if (e->list == IN_I64) memcpy(out, proto->int64_data, (size_t)n * sizeof(int64_t));
-  if (e->list == IN_U64)
-    for (int64_t i = 0; i < n; i++) {
-      if (proto->uint64_data[i] > (uint64_t)INT64_MAX) return false;
-      ((int64_t *)out)[i] = (int64_t)proto->uint64_data[i];
-    }
-  if (e->list != IN_I32) return true;
-  for (int64_t i = 0; i < n; i++) {
-    int64_t per_number = e->bits < 8 ? 8 / e->bits : 1;
-    int32_t number = proto->int32_data[i / per_number];
-    uint8_t low = (uint8_t)number;
-    uint16_t half = (uint16_t)number;
-    /* Halves are bits, small types are bits in the low byte, and what is plain is a number. */
-    if (e->dtype == NEAP_DTYPE_F16 || e->dtype == NEAP_DTYPE_BF16)
-      ((uint16_t *)out)[i] = half;
-    else if (e->bits < 8 && per_number > 1) {
-      unsigned part = (unsigned)low >> (i % per_number * e->bits) & ((1u << e->bits) - 1);
-      int64_t value = part;
-      if (e->small.exponent > 0)
-        neap_element_set(e->dtype, out, i, small_float(e, part));
-      else
-        neap_element_set_i64(e->dtype, out, i,
-                             e->dtype == NEAP_DTYPE_I8 && value >> (e->bits - 1) != 0
-                               ? value - (1 << e->bits)
-                               : value);
-    } else if (e->small.exponent > 0)
-      neap_element_set(e->dtype, out, i, small_float(e, low));
-    else
-      neap_element_set_i64(e->dtype, out, i, e->dtype == NEAP_DTYPE_BOOL ? number != 0 : number);
+  switch (e->list) {
+    case IN_F32: memcpy(out, proto->float_data, (size_t)n * sizeof(float)); return true;
+    case IN_F64: memcpy(out, proto->double_data, (size_t)n * sizeof(double)); return true;
+    case IN_I64: memcpy(out, proto->int64_data, (size_t)n * sizeof(int64_t)); return true;
+    case IN_U64:
+      for (int64_t i = 0; i < n; i++) {
+        if (proto->uint64_data[i] > (uint64_t)INT64_MAX) return false;
+        ((int64_t *)out)[i] = (int64_t)proto->uint64_data[i];
+      }
+      return true;
+    case IN_I32:
+      for (int64_t i = 0; i < n; i++) set_from_i32(e, proto->int32_data, i, out);
+      return true;
+    case NOT_IN_LIST: break;
   }
   return true;
 }
@@ -226,7 +229,7 @@ static neap_status convert(const neap_onnx_file *file, const element *e, const u
   if (e->plain && n > 0) memcpy(data, raw, (size_t)n * neap_dtype_bytes(e->dtype));
   bool fits = true;
   if (!e->plain)
-    for (int64_t i = 0; i < n && fits; i++) fits = set_from_bits(e, raw, i, data);
+    for (int64_t i = 0; i < n && fits; i++) fits = set_from_raw(e, raw, i, data);
   if (fits) return NEAP_OK;
   neap_tensor_fini(out);
   return neap_onnx_fail(file, error, NEAP_DATA, "a uint64 above 2^63 - 1");

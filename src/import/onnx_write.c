@@ -13,7 +13,8 @@
 enum {
   MESSAGE_BYTES = 1900000000, /* what a message may hold is 2^31 - 1, and there is more in it */
   LEAST_APART = 1024,         /* smaller tensors stay in the model */
-  APART_ALIGNED = 64,
+  APART_ALIGNED = 64,         /* where a tensor begins in the file of data, for who maps it */
+  MOST_OWN_TYPE = 16,         /* bfloat16: types above it are widened when they are read */
   N_GATHERED = 1 << 16
 };
 
@@ -88,6 +89,22 @@ static ProtobufCBinaryData raw_of(writer *w, const neap_onnx_tensor *from, int e
   return (ProtobufCBinaryData){(size_t)n * sizeof *low, (uint8_t *)low};
 }
 
+/* The digits of a number, in room; NULL when there is none. */
+static char *digits_of(writer *w, int64_t number) {
+  char *out = room(w, 24, 1);
+  if (out != NULL) snprintf(out, 24, "%lld", (long long)number);
+  return out;
+}
+
+/* One more word on where a tensor's bytes lie; out->external_data has place for it. */
+static void put_entry(writer *w, const char *key, char *value, Onnx__TensorProto *out) {
+  Onnx__StringStringEntryProto *entry = message(w, &onnx__string_string_entry_proto__descriptor);
+  if (w->status != NEAP_OK) return;
+  entry->key = text_of(key);
+  entry->value = value;
+  out->external_data[out->n_external_data++] = entry;
+}
+
 /* Bytes of a tensor in the file of data, and where they lie there. */
 static void put_apart(writer *w, const ProtobufCBinaryData *raw, Onnx__TensorProto *out) {
   static const char zeros[APART_ALIGNED];
@@ -95,19 +112,10 @@ static void put_apart(writer *w, const ProtobufCBinaryData *raw, Onnx__TensorPro
   int64_t at = w->data.n_bytes + (int64_t)gap;
   w->status = neap_io_sink_write(&w->data, zeros, gap, w->error);
   if (w->status == NEAP_OK) w->status = neap_io_sink_write(&w->data, raw->data, raw->len, w->error);
-  const char *key[] = {"location", "offset", "length"};
-  out->external_data = room(w, NEAP_COUNT(key), sizeof *out->external_data);
-  if (out->external_data != NULL)
-    for (int i = 0; i < NEAP_COUNT(key); i++) {
-      Onnx__StringStringEntryProto *entry =
-        message(w, &onnx__string_string_entry_proto__descriptor);
-      char *value = room(w, 24, 1);
-      if (entry == NULL || value == NULL) return;
-      snprintf(value, 24, "%lld", i == 1 ? (long long)at : (long long)raw->len);
-      entry->key = text_of(key[i]);
-      entry->value = i == 0 ? text_of(w->location) : value;
-      out->external_data[out->n_external_data++] = entry;
-    }
+  out->external_data = room(w, 3, sizeof *out->external_data);
+  put_entry(w, "location", text_of(w->location), out);
+  put_entry(w, "offset", digits_of(w, at), out);
+  put_entry(w, "length", digits_of(w, (int64_t)raw->len), out);
   out->has_data_location = true;
   out->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
 }
@@ -116,46 +124,55 @@ static void put_apart(writer *w, const ProtobufCBinaryData *raw, Onnx__TensorPro
 static int elem_of(const neap_onnx_tensor *from) {
   neap_dtype dtype = from->tensor.dtype;
   int type = from->elem_type;
-  if (type == 0)
-    for (int i = 1; i < 17 && type == 0; i++)
-      if (neap_onnx_dtype(i) == dtype) type = i;
-  bool is_wide = type == NEAP_ONNX_U32 || type == NEAP_ONNX_U64;
-  bool holds = is_wide ? dtype == NEAP_DTYPE_I64 : type < 17 && neap_onnx_dtype(type) == dtype;
-  return holds ? type : 0;
+  if (type != 0) return type <= MOST_OWN_TYPE && neap_onnx_dtype(type) == dtype ? type : 0;
+  /* i64 is int64: that comes before uint32 and uint64, which are i64 too. */
+  for (int i = 1; i <= MOST_OWN_TYPE; i++)
+    if (neap_onnx_dtype(i) == dtype) return i;
+  return 0;
 }
 
-static Onnx__TensorProto *put_tensor(writer *w, const neap_onnx_tensor *from) {
-  Onnx__TensorProto *out = message(w, &onnx__tensor_proto__descriptor);
-  if (out == NULL) return NULL;
+/* Texts: a list of strings, as many as there are. */
+static void put_texts(writer *w, const neap_onnx_tensor *from, Onnx__TensorProto *out) {
+  out->data_type = NEAP_ONNX_STRING;
+  out->dims = room(w, 1, sizeof *out->dims);
+  out->string_data = room(w, from->n_text, sizeof *out->string_data);
+  if (w->status != NEAP_OK) return;
+  out->n_dims = 1;
+  out->dims[0] = from->n_text;
+  out->n_string_data = (size_t)from->n_text;
+  for (int i = 0; i < from->n_text; i++) out->string_data[i] = bytes_of(&from->text[i]);
+}
+
+/* Numbers: dimensions and raw bytes, which lie in the message or in the file of data. */
+static void put_numbers(writer *w, const neap_onnx_tensor *from, Onnx__TensorProto *out) {
   const neap_tensor *t = &from->tensor;
-  if (from->name != NULL && from->name[0] != '\0') out->name = text_of(from->name);
-  out->has_data_type = true;
-  if (t->dtype == NEAP_DTYPE_NONE) { /* texts: a list, as many as there are */
-    out->data_type = NEAP_ONNX_STRING;
-    out->dims = room(w, 1, sizeof *out->dims);
-    out->string_data = room(w, from->n_text, sizeof *out->string_data);
-    if (w->status != NEAP_OK) return out;
-    out->n_dims = 1;
-    out->dims[0] = from->n_text;
-    out->n_string_data = (size_t)from->n_text;
-    for (int i = 0; i < from->n_text; i++) out->string_data[i] = bytes_of(&from->text[i]);
-    return out;
-  }
   out->data_type = elem_of(from);
   if (out->data_type == 0)
     fail(w, NEAP_ARGUMENT, "tensor", from->name, "its dtype does not hold its element type");
   if (!neap_tensor_is_dense(t)) fail(w, NEAP_ARGUMENT, "tensor", from->name, "it has gaps");
   out->dims = room(w, t->shape.n_dim, sizeof *out->dims);
-  if (w->status != NEAP_OK) return out;
+  if (w->status != NEAP_OK) return;
   out->n_dims = (size_t)t->shape.n_dim;
   for (int d = 0; d < t->shape.n_dim; d++) out->dims[d] = t->shape.dim[d];
   ProtobufCBinaryData raw = raw_of(w, from, out->data_type);
-  if (w->apart && raw.len >= LEAST_APART && w->status == NEAP_OK) {
+  if (w->status != NEAP_OK) return;
+  if (w->apart && raw.len >= LEAST_APART) {
     put_apart(w, &raw, out);
-    return out;
+    return;
   }
   out->has_raw_data = true;
   out->raw_data = raw;
+}
+
+static Onnx__TensorProto *put_tensor(writer *w, const neap_onnx_tensor *from) {
+  Onnx__TensorProto *out = message(w, &onnx__tensor_proto__descriptor);
+  if (out == NULL) return NULL;
+  if (from->name != NULL && from->name[0] != '\0') out->name = text_of(from->name);
+  out->has_data_type = true;
+  if (from->tensor.dtype == NEAP_DTYPE_NONE)
+    put_texts(w, from, out);
+  else
+    put_numbers(w, from, out);
   return out;
 }
 
