@@ -83,13 +83,13 @@ static bool is_letter(char c) {
 }
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/* What stands there, for messages. */
+/* What stands there, up to the next white space, but not much of it, for messages. */
 static neap_status fail_here(const reader *r, const char *expected) {
   unsigned char c = (unsigned char)*r->at;
   if (r->at == r->end) return fail(r, "%s is expected, the text ends", expected);
   if (c < 32 || c > 126) return fail(r, "%s is expected, got the byte 0x%02x", expected, c);
-  return fail(r, "%s is expected, got \"%.*s\"", expected, (int)strcspn(r->at, " \t\r\n") % 24 + 1,
-              r->at);
+  int n = NEAP_MIN((int)strcspn(r->at, " \t\r\n"), 24);
+  return fail(r, "%s is expected, got \"%.*s\"", expected, n, r->at);
 }
 
 static neap_status read_word(reader *r, const char **out, size_t *n) {

@@ -36,7 +36,7 @@ static void fail(writer *w, neap_status code, const char *what, const char *name
 }
 
 /* Zeroed room; NULL when there is none, and of nothing. */
-static void *room(writer *w, int n, size_t bytes) {
+static void *room(writer *w, int64_t n, size_t bytes) {
   if (w->status != NEAP_OK || n <= 0) return NULL;
   void *out = neap_arena_alloc(&w->arena, (size_t)n * bytes);
   if (out == NULL) w->status = neap_fail_memory(w->error, (size_t)n * bytes, "an ONNX file");
@@ -71,21 +71,23 @@ static size_t dense_bytes(const neap_tensor *t) {
   return neap_type_bytes(&type);
 }
 
-/* The elements as the file has them: the tensor's own bytes, or u32 and u64, which lie in i64. */
+/* The elements as the file has them: the tensor's own bytes, or, of uint32, which lies in i64, the
+ * lower half of each. What uint32 and uint64 do not have is an error, not another number. */
 static ProtobufCBinaryData raw_of(writer *w, const neap_onnx_tensor *from, int elem_type) {
   const neap_tensor *t = &from->tensor;
   int64_t n = neap_tensor_elems(t);
   size_t bytes = dense_bytes(t);
-  if (elem_type != NEAP_ONNX_U32)
-    return (ProtobufCBinaryData){bytes, (uint8_t *)neap_tensor_data(t)};
+  ProtobufCBinaryData own = {bytes, (uint8_t *)neap_tensor_data(t)};
+  if (elem_type != NEAP_ONNX_U32 && elem_type != NEAP_ONNX_U64) return own;
   const int64_t *number = (const int64_t *)neap_tensor_data(t);
-  uint32_t *low = room(w, n > 0 ? (int)n : 0, sizeof *low);
+  int64_t most = elem_type == NEAP_ONNX_U32 ? UINT32_MAX : INT64_MAX;
+  for (int64_t i = 0; i < n; i++)
+    if (number[i] < 0 || number[i] > most)
+      fail(w, NEAP_ARGUMENT, "tensor", from->name, "a number that its element type does not have");
+  if (elem_type == NEAP_ONNX_U64) return own;
+  uint32_t *low = room(w, n, sizeof *low);
   if (low != NULL)
-    for (int64_t i = 0; i < n; i++) {
-      if (number[i] < 0 || number[i] > UINT32_MAX)
-        fail(w, NEAP_ARGUMENT, "tensor", from->name, "a number that is no uint32");
-      low[i] = (uint32_t)number[i];
-    }
+    for (int64_t i = 0; i < n; i++) low[i] = (uint32_t)number[i];
   return (ProtobufCBinaryData){(size_t)n * sizeof *low, (uint8_t *)low};
 }
 
@@ -406,7 +408,7 @@ static void open_data(writer *w, const neap_onnx_model *model, int64_t inline_by
   if (inline_bytes <= 0) inline_bytes = MESSAGE_BYTES;
   if (tensor_bytes(&model->graph) <= inline_bytes) return;
   size_t n = strlen(w->path) + sizeof ".data";
-  char *path = room(w, (int)n, 1);
+  char *path = room(w, (int64_t)n, 1);
   if (path == NULL) return;
   snprintf(path, n, "%s.data", w->path);
   const char *slash = strrchr(path, '/');

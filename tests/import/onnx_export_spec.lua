@@ -222,6 +222,28 @@ describe("a net that is exported to ONNX", function()
     end
     assert.same(tables, again)
   end)
+
+  it("has unsigned numbers where they are such, and is refused others", function()
+    local path = folder.path .. "/unsigned.onnx"
+    assert(neap.export(neap.zoo.lenet(), path, { batch = 2 }))
+    local tables = core.read_onnx(path)
+    local place <const> = #tables.graph.initializers + 1
+    local function write(elem, ...)
+      tables.graph.initializers[place] = { name = "n", elem = elem,
+        tensor = neap.tensor({ ... }, "i64") }
+      return core.write_onnx(path, tables, 0)
+    end
+    local uint32 <const>, uint64 <const> = 12, 13
+    for elem, most in pairs { [uint32] = (1 << 32) - 1, [uint64] = math.maxinteger } do
+      assert(write(elem, 0, most))
+      local again = core.read_onnx(path).graph.initializers[place]
+      assert.same({ elem, { 0, most } }, { again.elem, again.tensor:totable() })
+    end
+    for elem, other in pairs { [uint32] = 1 << 32, [uint64] = -1 } do
+      assert.error_matches(function() write(elem, 0, other) end,
+        'tensor "n": a number that its element type does not have')
+    end
+  end)
 end)
 
 describe("an op that ONNX has, exported", function()
