@@ -212,6 +212,8 @@ static neap_status read_number(reader *r, neap_caffe_field *f) {
       return NEAP_OK;
     }
   }
+
+  /* Every other number is a double; one that C writes with an f behind it too. */
   f->f = strtod(text, &end);
   if (end != text && (*end == 'f' || *end == 'F')) end++;
   if (end == text || *end != '\0' || n + 1 == sizeof text) {
@@ -277,9 +279,12 @@ static neap_status read_field(reader *r, list *fields, int depth) {
   int line = r->line;
   if (!is_letter(*r->at)) return fail_here(r, "a field's name");
   NEAP_TRY(read_word(r, &name, &n));
+
+  /* The colon may be left out before a message, and before nothing else. */
   bool colon = take(r, ':');
   skip(r);
   if (!colon && *r->at != '{' && *r->at != '<') return fail_here(r, "\":\" or \"{\"");
+  /* Fields of a list share a name, and each is in the line where it stands itself. */
   if (colon && take(r, '['))
     NEAP_TRY(read_list(r, name, fields, depth));
   else {

@@ -28,6 +28,7 @@ static void *room(weights_file *file, size_t n, size_t bytes, neap_error *error)
 /* The shape that a blob claims, and how many elements that is. */
 static neap_status read_shape(const Caffe__BlobProto *proto, neap_shape *shape, int64_t *n,
                               char message[static 120]) {
+  /* Old blobs have four sizes, each in a field of its own; new ones have a list. */
   const int64_t old[] = {proto->num, proto->channels, proto->height, proto->width};
   bool has_shape = proto->shape != NULL;
   size_t n_dim = has_shape ? proto->shape->n_dim : 4;
@@ -55,6 +56,7 @@ static neap_status take_blob(const weights_file *file, const char *layer, int k,
   char message[120];
   neap_shape shape;
   int64_t n;
+  /* A blob has floats or, of a net that Caffe ran in doubles, doubles. */
   bool is_double = proto->n_data == 0 && proto->n_double_data > 0;
   size_t listed = is_double ? proto->n_double_data : proto->n_data;
   neap_status status = read_shape(proto, &shape, &n, message);
@@ -111,6 +113,8 @@ static neap_status take_net(weights_file *file, const Caffe__NetParameter *net, 
   neap_caffe_weights *weights = &file->weights;
   if (net->name != NULL) weights->name = neap_arena_strdup(&file->arena, net->name);
   if (weights->name == NULL) return neap_fail_memory(error, 1, "a net's name");
+  /* Old nets list their layers in one field, new ones in another. Room for all of them, though one
+   * without blobs takes no place. */
   if (net->n_layer + net->n_layers > INT32_MAX / 2)
     return neap_fail(error, NEAP_DATA, "%s: too many layers", file->path);
   weights->layer = room(file, net->n_layer + net->n_layers, sizeof *weights->layer, error);

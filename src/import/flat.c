@@ -41,8 +41,9 @@ static int64_t number_at(const neap_flat *flat, int64_t at, int bytes) {
   NEAP_ASSERT(is_inside(flat, at, bytes), "%d bytes at %lld are of the file", bytes, (long long)at);
   uint64_t number = 0;
   for (int i = 0; i < bytes; i++) number |= (uint64_t)flat->data[at + i] << (8 * i);
+  /* The number's highest bit is its sign: moved to the top it is an int64's, and what is moved back
+   * fills with it. */
   int unused = 64 - 8 * bytes;
-  /* The highest bit is the sign: it goes to the top, and what is above it comes back as it is. */
   return (int64_t)(number << unused) >> unused;
 }
 
@@ -138,6 +139,7 @@ neap_flat_vector neap_flat_list(neap_flat *flat, const neap_flat_table *table, i
   int64_t at = follow(flat, place_of(flat, table, k, 4));
   if (at == 0) return none;
   int64_t n = unsigned_at(flat, at, 4);
+  /* n is of 32 bits and an element of few bytes: the product fits. */
   if (n > INT32_MAX || !is_inside(flat, at + 4, n * elem_bytes)) {
     fail_at(flat, "a list that does not end", at);
     return none;

@@ -85,6 +85,7 @@ static neap_status take_attr(neap_onnx_file *file, Onnx__AttributeProto *proto, 
                           .text.data = "",
                           .tensor.name = ""};
   snprintf(file->part, sizeof file->part, "attribute \"%s\"", out->name);
+  /* In a function: the value is that of the call's attribute, and none is here. */
   if (out->ref[0] != '\0') {
     out->kind = NEAP_ONNX_REF;
     return NEAP_OK;
@@ -144,9 +145,13 @@ static neap_status take_node(neap_onnx_file *file, Onnx__NodeProto *proto, neap_
   char around[sizeof file->node];
   memcpy(around, file->node, sizeof around);
   out->name = text_of(proto->name);
+
+  /* The standard's own ops have two names of their domain, of which the empty one is kept. */
   out->op = text_of(proto->op_type);
   out->domain = text_of(proto->domain);
   if (strcmp(out->domain, "ai.onnx") == 0) out->domain = "";
+
+  /* A node needs no name. For messages its first output, which is unique, stands for it. */
   const char *name = out->name;
   if (name[0] == '\0' && proto->n_output > 0) name = text_of(proto->output[0]);
   snprintf(file->node, sizeof file->node, "node \"%.120s\" (%.60s)", name, out->op);
@@ -175,6 +180,7 @@ static neap_status take_dims(neap_onnx_file *file, const Onnx__TensorShapeProto 
   NEAP_TRY(count_of(file, shape->n_dim, &out->n_dim, error));
   neap_onnx_dim *dim = neap_onnx_room(file, shape->n_dim, sizeof *dim, error);
   if (dim == NULL) return NEAP_MEMORY;
+  /* A size, or a name that stands for one, or nothing: -1 is a size that the file does not say. */
   for (int d = 0; d < out->n_dim; d++) {
     const Onnx__TensorShapeProto__Dimension *from = shape->dim[d];
     bool is_number = from->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
@@ -294,6 +300,7 @@ static neap_status take_model(neap_onnx_file *file, neap_error *error) {
   NEAP_TRY(take_graph(file, proto->graph, &model->graph, error));
   NEAP_TRY(count_of(file, proto->n_functions, &model->n_function, error));
   model->function = neap_onnx_room(file, proto->n_functions, sizeof *model->function, error);
+  /* What frees the model walks as many functions as the count says. */
   if (model->function == NULL) {
     model->n_function = 0;
     return NEAP_MEMORY;
@@ -317,6 +324,9 @@ static neap_status read_file(const char *path, bool is_tensor, neap_onnx_model *
     path, "ONNX file", is_tensor ? &onnx__tensor_proto__descriptor : &onnx__model_proto__descriptor,
     &message, error);
   if (status != NEAP_OK) goto fail;
+
+  /* A file of one tensor is a model whose graph has that for its one initializer. It counts once it
+   * is made, since what frees the model takes each that counts. */
   if (is_tensor) {
     file->tensor = (Onnx__TensorProto *)message;
     file->model.graph.initializer =

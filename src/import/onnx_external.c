@@ -40,6 +40,7 @@ static neap_status number_of(const neap_onnx_file *file, const Onnx__TensorProto
 /* Whether a path could lead elsewhere by its words alone. */
 static bool leaves_folder(const char *location) {
   if (location[0] == '\0' || location[0] == '/') return true;
+  /* Part by part: ".." alone leads up, while "a..b" is a name like others. */
   for (const char *part = location; part != NULL; part = strchr(part, '/')) {
     if (*part == '/') part++;
     size_t n = strcspn(part, "/");
@@ -57,6 +58,8 @@ static neap_status find(const neap_onnx_file *file, const char *location, char *
                           "external data \"%.200s\": not in the model's folder", location);
   const char *slash = strrchr(file->path, '/');
   int n_folder = slash == NULL ? 1 : (int)(slash - file->path) + 1;
+
+  /* The folder by its own path too, since the model may have been reached through a link. */
   int n = snprintf(path, sizeof path, "%.*s", n_folder, slash == NULL ? "." : file->path);
   if (n >= (int)sizeof path || realpath(path, folder) == NULL)
     return neap_onnx_fail(file, error, NEAP_IO, "the model's folder: %s", strerror(errno));
@@ -98,6 +101,9 @@ neap_status neap_onnx_external(neap_onnx_file *file, const Onnx__TensorProto *pr
   struct neap_onnx_data *data;
   if (location == NULL)
     return neap_onnx_fail(file, error, NEAP_DATA, "external data without a location");
+
+  /* Sizes are held against the tensor's and the file's before a byte is looked at. In the last
+   * check n_bytes stands alone on its side, so that no sum can overflow. */
   NEAP_TRY(number_of(file, proto, "offset", 0, &offset, error));
   NEAP_TRY(number_of(file, proto, "length", n_bytes, &length, error));
   if (length != n_bytes)

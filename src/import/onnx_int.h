@@ -36,8 +36,8 @@ void *neap_onnx_room(neap_onnx_file *file, size_t n, size_t bytes, neap_error *e
 /* Fills *out, its name included, and lets go of the bytes in `proto` (onnx_tensor.c). */
 neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto,
                                   neap_onnx_tensor *out, neap_error *error);
-/* The bytes of a tensor that lie in another file (onnx_external.c): `n` of them, as `dtype` where
- * `as_is`, else as u8. */
+/* The tensor of `dtype` and `shape` whose n_bytes bytes lie in another file (onnx_external.c): a
+ * view of that file where they are aligned, else a copy. */
 neap_status neap_onnx_external(neap_onnx_file *file, const Onnx__TensorProto *proto,
                                neap_dtype dtype, const neap_shape *shape, int64_t n_bytes,
                                neap_tensor *out, neap_error *error);

@@ -76,15 +76,21 @@ const char *neap_onnx_type_name(int elem_type) {
 /* The value of a small float's bits. Without infinities the largest exponent is one like the
  * others, but for NaN: all ones, or where zero_is_nan minus zero. */
 static double small_float(const element *e, unsigned bits) {
+  /* From the highest bit on: the sign, k bits of exponent, m of mantissa. */
   int m = e->small.mantissa, k = e->small.exponent;
   unsigned mantissa = bits & ((1u << m) - 1), exponent = bits >> m & ((1u << k) - 1);
   bool negative = bits >> (m + k) & 1, top = exponent == (1u << k) - 1;
   if (e->small.zero_is_nan && negative && mantissa == 0 && exponent == 0) return (double)NAN;
+
+  /* With infinities the top exponent is what IEEE 754 makes of it. */
   if (!e->small.finite && top)
     return mantissa != 0 ? (double)NAN : (double)INFINITY * (negative ? -1 : 1);
-  /* Four bits hold no NaN; eight without a sign for zero hold one, all ones. */
+  /* Of the finite types those of four bits hold no NaN, and those whose NaN is minus zero's pattern
+   * no other; the one that is left has it at all ones. */
   bool ones = top && mantissa == (1u << m) - 1;
   if (e->bits == 8 && e->small.finite && !e->small.zero_is_nan && ones) return (double)NAN;
+
+  /* Numbers below the smallest exponent have no leading one, and that exponent's scale. */
   double value = exponent == 0 ? ldexp(mantissa, 1 - e->small.bias - m)
                                : ldexp((1u << m) + mantissa, (int)exponent - e->small.bias - m);
   return negative ? -value : value;
@@ -188,6 +194,9 @@ static neap_status read_type(neap_onnx_file *file, const Onnx__TensorProto *prot
   if (proto->n_dims > NEAP_MAX_DIM)
     return neap_onnx_fail(file, error, NEAP_DATA, "%zu dimensions, at most %d are read",
                           proto->n_dims, NEAP_MAX_DIM);
+
+  /* What is claimed is bounded so that n times the bits of an element, at most 64, fits an
+   * int64. */
   *shape = (neap_shape){.n_dim = (int)proto->n_dims};
   *n = 1;
   for (int d = 0; d < shape->n_dim; d++) {
@@ -265,6 +274,8 @@ neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto
   const element *e;
   neap_shape shape;
   int64_t n = 0;
+
+  /* The name first, which is what a message tells of the place. */
   *out = (neap_onnx_tensor){.name = proto->name != NULL ? proto->name : "",
                             .elem_type = proto->data_type};
   if (out->name[0] != '\0') snprintf(file->part, sizeof file->part, "tensor \"%s\"", out->name);
@@ -277,6 +288,8 @@ neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto
   if (proto->data_location == ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL)
     return take_external(file, proto, e, &shape, n, n_bytes, out, error);
   size_t listed = n_in_list(e, proto);
+
+  /* Raw bytes, one element behind the other, the low byte first: as tensors have them. */
   if (proto->has_raw_data) {
     if ((uint64_t)n_bytes != proto->raw_data.len)
       return neap_onnx_fail(file, error, NEAP_DATA, "%lld bytes are claimed, %zu are there",
@@ -285,6 +298,8 @@ neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto
     drop_raw(proto);
     return NEAP_OK;
   }
+
+  /* Neither: the list that the type has, where an empty one is that of no elements. */
   if ((uint64_t)n_numbers(e, n) != listed)
     return neap_onnx_fail(file, error, NEAP_DATA, "%lld elements are claimed, %zu are there",
                           (long long)n, listed);

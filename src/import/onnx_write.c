@@ -79,6 +79,8 @@ static ProtobufCBinaryData raw_of(writer *w, const neap_onnx_tensor *from, int e
   size_t bytes = dense_bytes(t);
   ProtobufCBinaryData own = {bytes, (uint8_t *)neap_tensor_data(t)};
   if (elem_type != NEAP_ONNX_U32 && elem_type != NEAP_ONNX_U64) return own;
+  /* Both lie in i64, which holds each uint32 but a half of the uint64. A number of 64 bits that is
+   * not negative has the same bytes as either; one of 32 is the lower half of its i64. */
   const int64_t *number = (const int64_t *)neap_tensor_data(t);
   int64_t most = elem_type == NEAP_ONNX_U32 ? UINT32_MAX : INT64_MAX;
   for (int64_t i = 0; i < n; i++)
@@ -110,10 +112,13 @@ static void put_entry(writer *w, const char *key, char *value, Onnx__TensorProto
 /* Bytes of a tensor in the file of data, and where they lie there. */
 static void put_apart(writer *w, const ProtobufCBinaryData *raw, Onnx__TensorProto *out) {
   static const char zeros[APART_ALIGNED];
+  /* Zeros up to the next multiple of 64, so that a reader may map the elements in their place. */
   size_t gap = (size_t)(-w->data.n_bytes & (APART_ALIGNED - 1));
   int64_t at = w->data.n_bytes + (int64_t)gap;
   w->status = neap_io_sink_write(&w->data, zeros, gap, w->error);
   if (w->status == NEAP_OK) w->status = neap_io_sink_write(&w->data, raw->data, raw->len, w->error);
+
+  /* Keys and values are all texts (onnx.proto, external_data), the numbers too. */
   out->external_data = room(w, 3, sizeof *out->external_data);
   put_entry(w, "location", text_of(w->location), out);
   put_entry(w, "offset", digits_of(w, at), out);

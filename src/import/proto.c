@@ -1,7 +1,6 @@
 /* proto.c: files of protobuf messages, and a look at the wire format before it is unpacked.
- * protobuf-c calls itself for each
- * message within a message, as deep as the bytes say, and merges an optional message that comes
- * twice: neither is for bytes that nobody has looked at.
+ * protobuf-c calls itself for each message within a message, as deep as the bytes say, and merges
+ * an optional message that comes twice: neither is for bytes that nobody has looked at.
  *
  * Each byte is read once for each message around it, so that the work is bytes times depth.
  */
@@ -27,6 +26,8 @@ static neap_status fail_at(const skim *s, const uint8_t *at, const char *what) {
 /* The number at *at, which moves behind it; false where it ends late or never. */
 static bool read_number(const uint8_t **at, const uint8_t *end, uint64_t *out) {
   *out = 0;
+  /* Seven bits a byte, the lowest first; the highest bit says that more follow. Ten bytes hold
+   * 64. */
   for (int shift = 0; shift < 70; shift += 7) {
     if (*at == end) return false;
     uint8_t byte = *(*at)++;
@@ -36,6 +37,8 @@ static bool read_number(const uint8_t **at, const uint8_t *end, uint64_t *out) {
   return false;
 }
 
+/* Looks at the fields of the message in [at, end), and at those of the messages within it. The
+ * descriptor says which fields are messages: by the bytes alone these are like texts. */
 static neap_status skim_message(const skim *s, const ProtobufCMessageDescriptor *descriptor,
                                 const uint8_t *at, const uint8_t *end, int depth) {
   uint64_t seen = 0;
@@ -52,6 +55,8 @@ static neap_status skim_message(const skim *s, const ProtobufCMessageDescriptor 
       if (!read_number(&at, end, &key)) return fail_at(s, from, "a number does not end");
       continue;
     }
+    /* Kinds of the wire: 0 a number, 1 eight bytes, 2 a length and so many bytes, 5 four bytes.
+     * There were groups once, 3 and 4, which no schema here has. */
     if (kind == 2 && !read_number(&at, end, &n)) return fail_at(s, from, "a length does not end");
     if (kind == 1) n = 8;
     if (kind == 5) n = 4;
@@ -106,6 +111,8 @@ neap_status neap_proto_unpack(const char *path, const char *what,
     skim s = {path, what, data, error};
     status = skim_message(&s, descriptor, data, data + n, 0);
   }
+
+  /* NULL is all that protobuf-c tells; whether memory was lacking the allocator has seen. */
   bool refused = false;
   ProtobufCAllocator allocator = neap_proto_allocator(&refused);
   if (status == NEAP_OK) {
