@@ -275,6 +275,8 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
   neap_transform *copy =
     neap_arena_copy(&r->arena, o->transform, (size_t)o->n_transform * sizeof *copy);
   if (copy == NULL) return neap_fail_memory(error, sizeof *copy, "transforms");
+
+  /* The caller's list, names and numbers may go: the reader has them in its arena. */
   bool has_mix = false;
   for (int i = 0; i < o->n_transform; i++) {
     size_t bytes = (size_t)copy[i].n_value * sizeof(double);
@@ -284,6 +286,8 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
       return neap_fail_memory(error, bytes, "transforms");
   }
   o->transform = copy;
+
+  /* Each transform says what it makes of the shape before: the last one's is that of a row. */
   r->row_shape = r->out_shape = row_shape_of(&r->field[o->field]);
   NEAP_TRY(neap_io_transform_check(o->n_transform, copy, &r->out_shape, &r->most, error));
   for (int i = 0; i < o->n_transform; i++) has_mix = has_mix || neap_io_is_mix(&copy[i]);
@@ -425,6 +429,9 @@ void neap_batch_reader_free(neap_batch_reader *r) {
     pthread_join(r->worker[i].thread, NULL);
     for (int k = 0; k < 3; k++) neap_free(r->worker[i].buffer[k]);
   }
+
+  /* With no thread left nobody reads the sources or fills the sets. Views that the caller still
+   * holds keep their storage. */
   for (int f = 0; f < r->n_field; f++) {
     neap_tensor_fini(&r->field[f].source);
     for (int s = 0; s < 2; s++) neap_tensor_fini(&r->buffer[s][f]);
@@ -472,6 +479,8 @@ int64_t neap_batch_reader_next(neap_batch_reader *r, neap_tensor *out, neap_erro
   }
   pthread_mutex_unlock(&r->lock);
   if (rows == 0) return 0;
+
+  /* The last batch may have fewer rows than its buffer: the view shows those alone. */
   for (int f = 0; f < r->n_field; f++) {
     const neap_tensor *buffer = &r->buffer[(r->n_taken - 1) & 1][f];
     neap_shape shape = buffer->shape;

@@ -155,6 +155,8 @@ static neap_status read_header(const neap_io_source *source, header *h, neap_err
       source, error, NEAP_DATA,
       "the .npy header claims %lld bytes; one of a plain array has a few dozen", (long long)n);
   NEAP_TRY(neap_io_source_check(source, prefix, n, "the .npy header", error));
+
+  /* The zero byte behind the text ends each scan of it, wherever the text is damaged. */
   char *text = neap_alloc((size_t)n + 1);
   if (text == NULL) return neap_fail_memory(error, (size_t)n + 1, "a .npy header");
   neap_status status = neap_io_source_read(source, prefix, text, n, "the .npy header", error);

@@ -194,7 +194,7 @@ static bool inflate_all(const unsigned char *in, uint64_t n_in, char *out, uint6
     }
     code = inflate(&z, Z_NO_FLUSH);
   }
-  /* which repeats its last word */
+  /* A stream that has ended says so once more; one that is longer has filled the spare byte. */
   bool whole = z.total_out == n_out && inflate(&z, Z_NO_FLUSH) == Z_STREAM_END;
   inflateEnd(&z);
   return whole;

@@ -4,6 +4,8 @@ static void OF(ARG)(void *context, int64_t begin, int64_t end) {
   const arg_job *j = context;
   int64_t *out = j->call->out[0].data;
   for (int64_t o = begin; o < end; o++) {
+    /* Output o is row o / inner of the outer dimensions and column o % inner; its n elements are
+     * `inner` apart. */
     const E *x = (const E *)j->call->in[0].data + o / j->inner * j->n * j->inner + o % j->inner;
     T best = WIDEN(x[0]);
     int64_t at = 0;

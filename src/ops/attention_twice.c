@@ -135,6 +135,10 @@ void neap_attention_grad_twice(neap_grad *g, neap_attention_twice *t) {
                 a = in_heads(g, t, t->of_dq, t->n_head),
                 b = in_heads(g, t, t->of_dk, t->n_key_head),
                 c = in_heads(g, t, t->of_dv, t->n_key_head), w = t->of_dscores;
+
+  /* p and ds are made again from q, k, v and lse, as by the backward, which has kept neither.
+   * `whole` (B,H,T,S) is the mask's form; in `rank` the queries of all heads that share a head of
+   * keys are rows of one matrix, as the products take them. */
   neap_value_id scores = probabilities(g, t, q, k), none = NEAP_NO_VALUE;
   neap_shape whole = neap_grad_type(g, scores).shape, rank = neap_grad_type(g, q).shape;
   rank.dim[3] = whole.dim[3];
@@ -157,6 +161,7 @@ void neap_attention_grad_twice(neap_grad *g, neap_attention_twice *t) {
   if (e == none) return;
   neap_value_id f = two(g, "Mul", p, two(g, "Sub", e, rows(g, e, p)));
 
+  /* A product that is turned sums over the queries; one that is not sums over the keys. */
   neap_value_id dq = plus(g, product(g, f, false, k, false),
                           b == none ? none : product(g, ds, false, b, false)),
                 dk = plus(g, product(g, f, true, q, false),

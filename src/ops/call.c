@@ -74,6 +74,8 @@ static void check_apart(const neap_call *call, int k, stretch scratch) {
 void neap_kernel_check(const neap_kernel *kernel, const neap_call *call) {
   const neap_op *op = call->op;
   const neap_choice *choice = call->choice;
+  /* What the choice has promised: engine, threads, scratch and, operand by operand, dtype and
+   * layout. */
   NEAP_ASSERT(choice->engine == kernel->engine, "%s runs by %s, whose choice it is, not by %s",
               op->name, neap_engine_at(choice->engine)->name, neap_engine_at(kernel->engine)->name);
   NEAP_ASSERT(1 <= call->n_thread && call->n_thread <= NEAP_MAX(choice->n_thread, 1),

@@ -132,9 +132,14 @@ static neap_status grad_twice(neap_grad *g, neap_error *error) {
   int64_t axis = g->attrs[AXIS].given ? neap_axis(g->attrs[AXIS].i, dy.n_dim) : 0;
   const int64_t first = 0, last = dy.dim[axis], flat = -1;
   if (last == 0) return NEAP_OK;
+
+  /* Without an axis positions are those of all elements in their order. */
   if (!g->attrs[AXIS].given)
     from = neap_grad_emit1(g, "Reshape", 1, &from, NULL,
                            (neap_set[]){NEAP_SET_INTS("shape", 1, &flat), {0}});
+
+  /* What is taken is 0 and sorts first, and the sort keeps equals in their order: the first `last`
+   * of it are the positions. */
   neap_value_id not_taken = neap_grad_emit1(g, "LogicalNot", 1, &g->in[1], NULL, NULL);
   neap_value_id order = neap_grad_emit1(g, "ArgSort", 1, &not_taken, NULL, NULL);
   neap_value_id at = neap_grad_emit1(g, "Slice", 1, &order, NULL,

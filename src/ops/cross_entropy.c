@@ -203,6 +203,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(
       c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
       neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b), neap_shape_text(labels, got));
+
+  /* Weights (C) are optional: an operand without a dtype is left out. */
   if (c->n_in > WEIGHT && c->in[WEIGHT].dtype != NEAP_DTYPE_NONE) {
     const neap_type *w = &c->in[WEIGHT];
     if (w->dtype != c->in[LOGITS].dtype || w->shape.n_dim != 1 || w->shape.dim[0] != x->dim[axis])

@@ -331,6 +331,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            "blank = %" PRId64 " is none of the %" PRId64
                            " classes of log_probs %s (they count from 0)",
                            c->attrs[BLANK].i, n_class, neap_shape_text(x, a));
+  /* Targets (N,S), or one row behind the other for all samples: then the lengths cut it. */
   if (targets->n_dim == 2 && targets->dim[0] != batch.dim[0])
     return neap_infer_fail(c, NEAP_SHAPE, TARGETS, error,
                            "targets expect a row for each of the %" PRId64

@@ -434,6 +434,7 @@ static neap_value_id read_shaped(reader *r, const char *name) {
 /* ---- expressions, the tighter ones first ----------------------------------------------------- */
 
 static neap_value_id read_primary(reader *r) {
+  /* The first sign tells what it is: a bracket, a minus, a digit or a letter. */
   if (take(r, "(")) {
     neap_value_id value = read_choice(r);
     expect(r, ")");
@@ -451,6 +452,9 @@ static neap_value_id read_primary(reader *r) {
     r->at = end;
     return number(r, value);
   }
+
+  /* A name alone is a value. Before a bracket it is an op, or in small letters a word of
+   * formulas. */
   if (!take(r, "(")) return read_name(r, name);
   if (strcmp(name, "given") == 0) return read_given(r);
   if (strcmp(name, "undefined") == 0) return read_undefined(r);

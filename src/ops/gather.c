@@ -94,12 +94,17 @@ static neap_status infer_nd(neap_infer *c, neap_error *error) {
       return neap_infer_fail(c, NEAP_SHAPE, 1, error,
                              "indices %s differs from x %s in the first %" PRId64 " dimensions",
                              neap_shape_text(indices, b), neap_shape_text(x, a), n_batch);
+
+  /* The last dimension of indices holds K numbers: a position in K dimensions of x, at least in
+   * one. */
   int64_t depth = indices->dim[last];
   if (depth < 1 || depth > x->n_dim - n_batch)
     return neap_infer_fail(c, NEAP_SHAPE, 1, error,
                            "the last dimension of indices %s expects 1 to %" PRId64
                            " numbers, one for each dimension of x %s that it names",
                            neap_shape_text(indices, b), x->n_dim - n_batch, neap_shape_text(x, a));
+
+  /* y is what indices has but its numbers, then what x has behind the position. */
   int behind = (int)(n_batch + depth);
   if (last + x->n_dim - behind > NEAP_MAX_DIM)
     return neap_infer_fail(c, NEAP_SHAPE, 1, error,

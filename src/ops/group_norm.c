@@ -67,6 +67,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   char text[NEAP_SHAPE_TEXT], text_x[NEAP_SHAPE_TEXT];
   NEAP_TRY(neap_infer_same_dtype(c, X, error));
   NEAP_TRY(neap_infer_rank(c, X, 2, NEAP_MAX_DIM, error));
+
+  /* InstanceNorm has a group for each channel: of no channels none. */
   int64_t n_group = groups_of(c->op, c->attrs, x);
   if (n_group > 0 && x->dim[1] % n_group != 0)
     return neap_infer_fail(c, NEAP_SHAPE, X, error,
@@ -80,6 +82,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                              neap_op_input(c->op, i)->name, (long long)x->dim[1],
                              neap_shape_text(&c->in[i].shape, text));
   c->out[0] = c->in[X];
+
+  /* Statistics (N,G) are as wide as what is computed in: halves would lose them. */
   for (int k = 1; k < c->n_out; k++)
     c->out[k] = (neap_type){neap_compute_dtype(c->in[X].dtype), NEAP_SHAPE(x->dim[0], n_group)};
   return NEAP_OK;
@@ -111,6 +115,8 @@ static neap_status grad(neap_grad *g, neap_error *error) {
                        neap_op_output(g->op, k)->name);
   if (g->n_out < 3)
     return neap_fail(error, NEAP_GRAPH, "the backward needs the saved rstd as an output");
+
+  /* Rows of all numbers that are normalised together. */
   const neap_shape x = neap_grad_type(g, g->in[X]).shape;
   const neap_shape stats = neap_grad_type(g, g->out[1]).shape;
   neap_shape rows = {.n_dim = 3, .dim = {stats.dim[0], stats.dim[1], 0}};

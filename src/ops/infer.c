@@ -115,7 +115,6 @@ static neap_status no_kernel(const neap_infer *infer, neap_error *error) {
     all |= neap_kernel_dtypes(k) & NEAP_FLOATS;
   /* As if one kernel had all dtypes that there are: an operand beyond those is to blame by
    * itself. */
-
   const neap_kernel any = {.engine = NEAP_ENGINE_REF, .dtypes = all};
   for (int i = 0; i < infer->n_in + infer->n_out; i++) {
     bool is_in = i < infer->n_in;

@@ -56,6 +56,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
       "a %s%s and b %s%s do not multiply: inner sizes must agree and batches broadcast",
       neap_shape_text(a, text_a), p.trans_a ? " transposed" : "", neap_shape_text(b, text_b),
       p.trans_b ? " transposed" : "");
+  /* A vector counts as a matrix of one row or column, which the output then lacks. */
   neap_shape y = p.batches.all;
   if (a->n_dim > 1) y.dim[y.n_dim++] = p.m;
   if (b->n_dim > 1) y.dim[y.n_dim++] = p.n;

@@ -212,6 +212,8 @@ static void take_quotient(int64_t n, const room *k) {
     w[i] = v[i] - u[i];
     v[i] += u[i];
   }
+
+  /* No inverse is made: n right sides are solved for, which is less work and loses fewer digits. */
   neap_lapack_lu(n, w, k->pivot);
   neap_lapack_lu_solve(false, n, n, w, k->pivot, v);
 }

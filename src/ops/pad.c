@@ -64,6 +64,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_attr_value *pads = &c->attrs[PADS], *axes = &c->attrs[AXES];
   int n_dim = c->in[0].shape.n_dim, n = axes->given ? axes->n : n_dim;
   frame f;
+  /* Numbers for each dimension, or for those alone that `axes` names. */
   if (pads->n != 2 * n)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "pads expects %d numbers, before and after for %d dimensions, got %d",

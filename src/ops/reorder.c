@@ -175,8 +175,7 @@ static void zero_padding(walk *w, const neap_shape *shape, int64_t padded[NEAP_M
   }
 }
 
-/* The box is the value itself, then the padding of the output behind it. Equal layouts are one copy
- * of bytes. */
+/* Another layout of the same elements. Equal layouts are one copy of bytes. */
 static void run(const neap_call *call) {
   const neap_operand *in = &call->in[0], *out = &call->out[0];
   const neap_shape *shape = &in->type.shape;
