@@ -199,13 +199,23 @@ static void *read_ahead(void *context) {
 
 /* ---- making ---------------------------------------------------------------------------------- */
 
-/* ARGUMENT or SHAPE error for a field that makes no sense. */
+/* (1,height,width) or (3,height,width), of sizes that pictures have. */
+static bool is_of_picture(const neap_shape *s) {
+  enum { MOST_SIDE = 1 << 15 };
+  if (s->n_dim != 3 || (s->dim[0] != 1 && s->dim[0] != 3)) return false;
+  return s->dim[1] >= 1 && s->dim[1] <= MOST_SIDE && s->dim[2] >= 1 && s->dim[2] <= MOST_SIDE;
+}
+
+/* Whether the source's rows are one number each, the number of a class, and are read in f32. */
+static bool has_classes(const neap_batch_field *f) {
+  return f->n_file == 0 && f->window == 0 && f->source.shape.n_dim == 1 &&
+         f->dtype == NEAP_DTYPE_F32;
+}
+
+/* ARGUMENT, SHAPE or DTYPE error for a field that makes no sense. */
 static neap_status check_kind(const neap_batch_field *f, int number, neap_error *error) {
   bool is_file = f->n_file > 0;
-  if (is_file &&
-      (f->row_shape.n_dim != 3 || (f->row_shape.dim[0] != 1 && f->row_shape.dim[0] != 3) ||
-       f->row_shape.dim[1] < 1 || f->row_shape.dim[2] < 1 || f->row_shape.dim[1] > 1 << 15 ||
-       f->row_shape.dim[2] > 1 << 15))
+  if (is_file && !is_of_picture(&f->row_shape))
     return neap_fail(error, NEAP_SHAPE,
                      "field %d: rows of pictures are (1,height,width) or (3,height,width)", number);
   if (is_file && f->dtype != NEAP_DTYPE_F32)
@@ -220,9 +230,7 @@ static neap_status check_kind(const neap_batch_field *f, int number, neap_error 
       error, NEAP_ARGUMENT,
       "field %d: window and offset expect 0 or more, and offset a window, got %lld and %lld",
       number, (long long)f->window, (long long)f->offset);
-  if (f->n_class < 0 ||
-      (f->n_class > 0 &&
-       (is_file || f->window > 0 || f->source.shape.n_dim != 1 || f->dtype != NEAP_DTYPE_F32)))
+  if (f->n_class < 0 || (f->n_class > 0 && !has_classes(f)))
     return neap_fail(error, NEAP_SHAPE, "field %d: classes are made of one number a row, in f32",
                      number);
   return NEAP_OK;
