@@ -107,6 +107,7 @@ static void run_random_resized_crop(const row *r, const double *v, int n) {
   (void)n;
   int64_t top = 0, left = 0, h = r->height, w = r->width;
   for (int i = 0; i < 10; i++) {
+    /* The ratio by its logarithm: so 3 to 4 is as likely as 4 to 3. */
     double area = between(r->draw, v[2], v[3]) * (double)(r->height * r->width),
            ratio = exp(between(r->draw, log(v[4]), log(v[5])));
     int64_t height = llround(sqrt(area / ratio)), width = llround(sqrt(area * ratio));

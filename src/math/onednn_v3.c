@@ -49,7 +49,7 @@ static bool read_form(const_dnnl_memory_desc_t md, onednn_form *form) {
       offset != 0 ||
       dnnl_memory_desc_query(md, dnnl_query_data_type, &form->data_type) != dnnl_success)
     return false;
-  /* Strides of blocks, in order: all else is not blocked, or begins somewhere within. */
+  /* It is blocked, from the first byte on. How its blocks lie: */
   form->n_dim = query_int(md, dnnl_query_ndims_s32);
   form->n_inner = query_int(md, dnnl_query_inner_nblks_s32);
   const dnnl_dim_t *dim = query_dims(md, dnnl_query_dims),

@@ -93,6 +93,7 @@ static void forward_planes(void *context, int64_t begin, int64_t end) {
   double sum[TILE];
   for (int64_t p = begin; p < end; p++) {
     double bias = j->bias != NULL ? j->row->get(j->bias, p % j->n_o) : 0.0;
+    /* Row r of the plane lies at depth r / out[1] and height r % out[1]. */
     for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
         /* A tile is summed in double and rounded once. */

@@ -112,7 +112,9 @@ static void OF(backward)(void *context, int64_t begin, int64_t end, float *tile)
     double g = neap_number_at(k->dloss, k->reduction == NONE ? i : 0) / k->divisor;
     OF(row) r = OF(row_at)(k, first, tile);
     T *dx = neap_row_target(k->out, first, tile);
-    /* A row that is ignored has a gradient all the same: zero. */
+    /* A row that is ignored has a gradient all the same: zero. Where one class alone has a share
+     * and the row is dense, vector code makes softmax less 1 at the label; else it goes class by
+     * class. */
     if (t.skip)
       for (int64_t c = 0; c < n; c++) dx[c * r.step] = 0;
     else if (inner == 1 && !k->is_soft && k->smoothing == 0)

@@ -212,6 +212,9 @@ static void run_gradient(const job *j, const sample *p, double *room) {
   double *alpha = room, *beta = alpha + j->z.n_step * stride, *share = beta + stride;
   if (p->wrong) return;
   double loss = loss_of(j, p, alpha, stride);
+
+  /* No path leads to the target. The gradient has been filled with 0, which holds where such losses
+   * count as 0; elsewhere there is none. */
   if (loss == INFINITY) {
     if (!j->zero_infinity) spread_nan(j, p);
     return;

@@ -6,6 +6,7 @@ static void OF(EXTREME)(const scan *s, int64_t at, int64_t n_column) {
   E *y = s->call->out[0].data;
   int64_t *indices = s->call->out[1].data, place[COLUMNS];
   E best[COLUMNS];
+  /* Columns that lie side by side go together, so that memory is read in its order. */
   for (int64_t i = 0; i < s->n; i++, at += s->step)
     for (int64_t j = 0; j < n_column; j++) {
       T value = WIDEN(x[at + j]);

@@ -215,6 +215,7 @@ static void run_sparse(const neap_call *call) {
   int64_t columns = n / rows, n_zero = (int64_t)ceil(call->attrs[SPARSITY].f * (double)rows);
   for (int64_t i = 0; i < n; i++) neap_number_put(y, i, call->attrs[STD].f * draw_normal(call, i));
 
+  /* Fisher and Yates's shuffle, which ends once the first n_zero are known. */
   for (int64_t c = 0; c < columns; c++) {
     for (int64_t r = 0; r < rows; r++) row[r] = r;
     for (int64_t k = 0; k < n_zero; k++) {

@@ -14,6 +14,7 @@ static void OF(add_shown)(void *context, int64_t begin, int64_t end) {
     for (int d = 0; d < n_dim; d++) at[d] = from[d];
     /* All combinations, the last dimension fastest. */
     while (more) {
+      /* The lists of a dimension say where in dy its position is shown. */
       int64_t place = 0;
       for (int d = 0; d < n_dim; d++) place += k->order[d][at[d]] * k->stride[d];
       sum += (double)WIDEN(dy[place]);

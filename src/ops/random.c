@@ -65,6 +65,9 @@ static void fill_blocks(void *context, int64_t begin, int64_t end) {
   const neap_operand *out = &call->out[0];
   bool f64 = out->type.dtype == NEAP_DTYPE_F64;
   int64_t n = neap_shape_elems(&out->type.shape);
+
+  /* One call of the generator makes the four words of a block: what an element gets depends on its
+   * place alone, and not on the thread. */
   for (int64_t block = begin; block < end; block++) {
     uint32_t word[4];
     float pair[4] = {0};

@@ -180,6 +180,8 @@ static void run(const neap_call *call) {
     memset(j.y, 0, (size_t)elems * sizeof *j.y);
     return;
   }
+
+  /* A thread takes rows enough to be worth it: by the multiplications that a row of blocks has. */
   const int64_t work = values->dim[0] * j.r * j.c / NEAP_MAX(j.n_row, 1);
   neap_parallel_for(elems / j.r, NEAP_GRAIN / (work + 1) + 1, call->n_thread, run_rows, &j);
 }
