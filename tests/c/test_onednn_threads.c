@@ -68,7 +68,7 @@ static neap_hash convolve(int n_thread) {
                     neap_layout_bytes(&out[0], &c.out_layout[0]), c.scratch_bytes};
   void *block[4];
   for (int i = 0; i < 4; i++) {
-    block[i] = aligned_alloc(64, neap_align(NEAP_MAX(bytes[i], 1)));
+    block[i] = aligned_alloc(64, neap_align(bytes[i]) + 64);
     float *x = block[i];
     for (size_t k = 0; i < 2 && k < bytes[i] / sizeof *x; k++)
       x[k] = (float)((k * 7 + (size_t)i) % 13) / 13 - 0.5f;

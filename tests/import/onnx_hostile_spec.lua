@@ -203,6 +203,87 @@ describe("a hostile ONNX file", function()
     refused(one("Einsum", { "x" }), '"equation" is missing')
   end)
 
+  it("is refused for operands that are missing, of other ranks, or shared by no heads", function()
+    --- One node; its inputs are shapes, lists of integers { ints = .. }, or "" for none.
+    local function one(op, inputs, attrs, version)
+      local names, values, tensors = {}, {}, {}
+      for i, input in ipairs(inputs) do
+        names[i] = input == "" and "" or "i" .. i
+        if type(input) == "table" and input.ints then
+          tensors[#tensors + 1] = kit.tensor { name = names[i], elem = 7, dims = { #input.ints },
+            ints = input.ints }
+        elseif input ~= "" then
+          values[#values + 1] = kit.value(names[i], input, input.elem)
+        end
+      end
+      return kit.model({ inputs = values, tensors = tensors, outputs = { kit.value "y" },
+        nodes = { kit.node(op, names, { "y" }, attrs, "it") } }, version or 23)
+    end
+    local function case(why, op, ...) refused(one(op, ...), ('%%(%s%%): %s'):format(op, why)) end
+
+    local huge, image, heads = 1 << 62, { 1, 1, 4, 4 }, { q_num_heads = 4, kv_num_heads = 2 }
+    for _, axis in ipairs { 5, -5, huge, math.mininteger } do
+      case("axis .* is out of range", "Flatten", { image }, { axis = axis })
+    end
+    assert.is_truthy(import(one("Flatten", { image }, { axis = 4 })))
+    assert.is_truthy(import(one("Flatten", { image }, { axis = -4 })))
+
+    case("input 2 is missing", "Tile", { image, "" })
+    case("input 3 is missing", "Tile", { image }, nil, 1)
+    case("the shape is missing", "Reshape", { image, "" })
+    case("the list of axes is missing", "Unsqueeze", { image, "" })
+    case("the list of pads is missing", "Pad", { image, "" })
+    case("1 sizes for 4 dimensions", "CenterCropPad", { image, { ints = { 2 } } })
+    case("the output's shape: 3 numbers, expected 4", "MaxUnpool",
+      { image, { 1, 1, 4, 4, elem = 7 }, { ints = { 1, 1, 8 } } }, { kernel_shape = { 2, 2 } })
+    case("sizes: 3 numbers, expected 4", "Resize", { image, "", "", { ints = { 1, 1, 8 } } })
+    case("input 2 is missing", "Resize", { image, "", "", { ints = { 1, 1, 8, 8 } } },
+      { coordinate_transformation_mode = "tf_crop_and_resize" })
+    case("scales: 2 numbers, expected 4", "Upsample", { image, { ints = { 1, 1 } } }, nil, 9)
+
+    local text = { 1, 3, 8 }
+    case("input 1 has 0 dimensions, expected 3 to 4", "Attention", { {}, text, text }, heads)
+    case("input 4 has 0 dimensions", "Attention", { text, text, text, {} }, heads)
+    case("0 heads cannot share 8 numbers", "Attention", { text, text, text },
+      { q_num_heads = 0, kv_num_heads = 2 })
+    case("3 heads cannot share 8 numbers", "Attention", { text, text, text },
+      { q_num_heads = 4, kv_num_heads = 3 })
+    local none = { 1, 0, 3, 2 }
+    case("4 heads of queries cannot share 0", "Attention", { { 1, 4, 3, 2 }, none, none },
+      { softcap = 1.0 })
+
+    case("input 1 has 0 dimensions, expected 4", "RoiAlign", { {}, { 1, 4 }, { 1, elem = 7 } })
+    case("input 2 has 0 dimensions, expected 2", "RoiAlign", { image, {}, { 1, elem = 7 } })
+    local kernel, moved = { 1, 1, 2, 2 }, { 1, 8, 3, 3 }
+    case("input 2 has 0 dimensions, expected 4", "DeformConv", { image, {}, moved })
+    case("input 3 has 0 dimensions, expected 4", "DeformConv", { image, kernel, {} })
+    -- more places than there is memory for, and than 64 bits count
+    local room = ".* elements are asked for, more than there is memory for"
+    for _, size in ipairs { 1 << 31, huge } do
+      case(room, "DeformConv", { image, kernel, moved }, { kernel_shape = { size, 1 } })
+    end
+    case(room, "DeformConv", { image, { 1, 1, 1 << 31, 2 }, moved })
+    case(room, "DeformConv", { image, kernel, { 1, 8, 1 << 31, 3 } })
+  end)
+
+  it("is refused for a scan of more sequences than it has, or of none", function()
+    local body = kit.graph { nodes = { kit.node("Add", { "s", "r" }, { "t" }),
+      kit.node("Identity", { "t" }, { "o" }) },
+      inputs = { kit.value("s", { 2 }), kit.value("r", { 2 }) },
+      outputs = { kit.value("t", { 2 }), kit.value("o", { 2 }) } }
+    local function scan(inputs, count)
+      return kit.model { inputs = { kit.value("s0", { 2 }), kit.value("rows", { 3, 2 }) },
+        outputs = { kit.value "y", kit.value "z" }, nodes = { kit.node("Scan", inputs,
+          { "y", "z" }, { body = { kind = "graph", body }, num_scan_inputs = count }, "it") } }
+    end
+    assert.is_truthy(import(scan({ "s0", "rows" }, 1)))
+    for _, count in ipairs { 0, -1, 3, 1 << 31, math.maxinteger, math.mininteger } do
+      refused(scan({ "s0", "rows" }, count), "num_scan_inputs = .*, expected 1 to 2")
+    end
+    refused(scan({ "s0", "rows" }), "num_scan_inputs = 0, expected 1 to 2")
+    refused(scan({ "s0", "" }, 1), "input 2 is missing")
+  end)
+
   it("is refused for functions that call each other", function()
     local body = kit.message { { 1, "F" }, { 4, "a" }, { 5, "b" }, { 10, "own" },
       { 7, kit.message { { 1, "a" }, { 2, "b" }, { 4, "F" }, { 7, "own" } } } }

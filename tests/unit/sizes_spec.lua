@@ -65,6 +65,17 @@ y = Conv(x, w) { dilation = {%d,1} }
     raises("narrow", one.narrow, one, 1, 1, M)
   end)
 
+  it("moves a diagonal out of its matrix, or makes one of no such size", function()
+    local x, line = neap.ones(3, 4), neap.ones(3)
+    for _, offset in ipairs { 4, huge, M, -3, -huge, -M, math.mininteger } do
+      assert.are.same({ 0 }, x:diagonal { offset = offset }.shape)
+    end
+    for _, offset in ipairs { huge, M, -huge, -M } do
+      raises("is out of range", line.diag, line, { offset = offset })
+    end
+    raises("offset expects an integer of at least", line.diag, line, { offset = math.mininteger })
+  end)
+
   it("is refused in an option, with what was expected", function()
     local net = neap.net_from "net n\ninput x f32 (2)\ny = Relu(x)\noutputs y\n"
     for _, bytes in ipairs {

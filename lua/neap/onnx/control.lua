@@ -171,9 +171,13 @@ end
 --- Scan, row by row of its sequences. Up to opset 8 there is a batch in front.
 local function scan(n)
   local state, body = n.state, graph_of(n, "body")
-  local n_seq, first = n:int "num_scan_inputs", 1
+  local n_seq, first = n:int("num_scan_inputs", 0), 1
   local batched = n.version < 9
   if batched then first = 2 end
+  local n_given = #n.row.inputs - first + 1
+  if n_seq < 1 or n_seq > n_given then
+    n:fail("num_scan_inputs = %d, expected 1 to %d", n_seq, n_given)
+  end
   local n_state = #n.row.inputs - n_seq - first + 1
   local n_out = #body.outputs - n_state
   local function axis_of(name, i, rank)
@@ -262,8 +266,10 @@ local function scan(n)
   end
 
   local states, sequences = {}, {}
-  for i = 1, n_state do states[i] = n.inputs[first + i - 1] end
-  for i = 1, n_seq do sequences[i] = n.inputs[first + n_state + i - 1] end
+  for i = first, #n.row.inputs do
+    local v = n:needed(n.inputs[i], ("input %d"):format(i))
+    table.insert(i < first + n_state and states or sequences, v)
+  end
   if not batched then
     -- What a turn must know of its number is known where turns are written out alone.
     local ok, results = pcall(function() return not n.folds and as_loop(states, sequences) end)

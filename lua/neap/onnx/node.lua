@@ -108,6 +108,18 @@ end
 
 function Node:given(i) return self.inputs[i] ~= nil end
 
+--- What a version of the op that has it cannot do without, "input 2" for messages.
+function Node:needed(value, what) return value or self:fail("%s is missing", what) end
+
+--- Raises where operand x, input i, has not `least` to `most` dimensions.
+function Node:check_rank(i, x, least, most)
+  local rank = #x.shape
+  if rank < least or rank > (most or least) then
+    self:fail("input %d has %d dimensions, expected %d%s", i, rank, least,
+      most and " to " .. most or "")
+  end
+end
+
 --- ONNX's element type of input i.
 function Node:elem(i) return self.inputs[i] and self.inputs[i].elem end
 

@@ -45,6 +45,7 @@ local function in_heads(n, x, heads)
   if #x.shape == 4 then return x end
   if not heads then n:fail "three dimensions need q_num_heads and kv_num_heads" end
   local b, s, d = x.shape[1], x.shape[2], x.shape[3]
+  if heads < 1 or d % heads ~= 0 then n:fail("%d heads cannot share %d numbers", heads, d) end
   return kit.permute(kit.reshape(x, { b, s, heads, d // heads }), { 1, 3, 2, 4 })
 end
 
@@ -80,9 +81,13 @@ local function hidden(n, mask, dtype, s, t, past, lengths)
 end
 
 --- Keys and values of fewer heads serve several of the queries'.
-local function repeated(x, heads)
-  if x.shape[2] == heads then return x end
-  return F.RepeatInterleave(x, { repeats = heads // x.shape[2], axis = 2 })
+local function repeated(n, x, heads)
+  local own = x.shape[2]
+  if own == heads then return x end
+  if own == 0 or heads % own ~= 0 then
+    n:fail("%d heads of queries cannot share %d of keys and values", heads, own)
+  end
+  return F.RepeatInterleave(x, { repeats = heads // own, axis = 2 })
 end
 
 --- softmax in another type where the attribute says one; a row that sees nothing gives 0.
@@ -117,6 +122,8 @@ local function plain_attention(n, q, k, v, mask, past, lengths)
 end
 
 local function attention(n, q, k, v, mask, past_k, past_v, lengths)
+  for i, x in ipairs { q, k, v } do n:check_rank(i, x, 3, 4) end
+  if mask then n:check_rank(4, mask, 1, 4) end
   local plain = plain_attention(n, q, k, v, mask, past_k or past_v, lengths)
   if plain then return plain end
   local flat = #q.shape == 3
@@ -127,7 +134,7 @@ local function attention(n, q, k, v, mask, past_k, past_v, lengths)
   if past_k then k, v = kit.concat({ past_k, k }, 3), kit.concat({ past_v, v }, 3) end
   local present_k, present_v = k, v
   local heads, s, t, d = q.shape[2], q.shape[3], k.shape[3], q.shape[4]
-  k, v = repeated(k, heads), repeated(v, heads)
+  k, v = repeated(n, k, heads), repeated(n, v, heads)
   lengths = lengths and kit.cast(lengths, "i64")
   -- With lengths of a cache outside the queries are its last steps.
   local offset = past

@@ -125,6 +125,7 @@ end
 --- Pads as Neap takes them: begins, then ends, for the dimensions in `axes`.
 local function pads_of(n, x)
   local pads = n.version < 11 and (n:ints "pads" or n:ints "paddings") or n:list(2)
+  pads = n:needed(pads, "the list of pads")
   local axes = n:given(4) and n:axes(n:list(4), #x.shape) or kit.count(#x.shape)
   if #pads ~= 2 * #axes then n:fail("%d pads for %d dimensions", #pads, #axes) end
   return pads, axes
@@ -444,12 +445,13 @@ return function(op, writers)
   end
 
   function op.Reshape(n, x)
-    local list = n:ints_or_input("shape", 2)
+    local list = n:needed(n:ints_or_input("shape", 2), "the shape")
     return kit.reshape(x, shape_for(n, x, list, n:flag "allowzero"))
   end
   function op.Flatten(n, x)
     local axis = n:int("axis", 1)
-    axis = axis < 0 and axis + #x.shape or axis
+    -- Behind the last dimension stands one more place to cut at.
+    if axis ~= #x.shape then axis = n:axis(axis, #x.shape) - 1 end
     if axis == 1 and #x.shape >= 2 then return F.Flatten(x, { axis = 2 }) end
     return kit.reshape(x, { kit.product(x.shape, 1, axis), kit.product(x.shape, axis + 1) })
   end
@@ -465,7 +467,7 @@ return function(op, writers)
     return #axes > 0 and F.Squeeze(x, { axes = axes }) or x
   end
   function op.Unsqueeze(n, x)
-    local list = n:ints_or_input("axes", 2)
+    local list = n:needed(n:ints_or_input("axes", 2), "the list of axes")
     local axes = n:axes(list, #x.shape + #list)
     table.sort(axes)
     return #axes > 0 and kit.unsqueeze(x, axes) or x
@@ -557,11 +559,11 @@ return function(op, writers)
 
   function op.Tile(n, x)
     if n.version < 6 then
-      local repeats = kit.fill(#x.shape, 1)
-      repeats[n:axis(n:scalar(3), #x.shape)] = n:scalar(2)
+      local repeats, axis = kit.fill(#x.shape, 1), n:needed(n:scalar(3), "input 3")
+      repeats[n:axis(axis, #x.shape)] = n:needed(n:scalar(2), "input 2")
       return F.Tile(x, { repeats = repeats })
     end
-    local repeats = n:list(2)
+    local repeats = n:needed(n:list(2), "input 2")
     n:check_room(kit.map(x.shape, function(size, d) return size * (repeats[d] or 1) + 0.0 end))
     return #x.shape > 0 and F.Tile(x, { repeats = repeats }) or x
   end
@@ -584,6 +586,7 @@ return function(op, writers)
   function op.CenterCropPad(n, x)
     local sizes = n:list(2)
     local axes = n:ints "axes" and n:axes(n:ints "axes", #x.shape) or kit.count(#x.shape)
+    if #sizes ~= #axes then n:fail("%d sizes for %d dimensions", #sizes, #axes) end
     n:check_room(sizes)
     for i, d in ipairs(axes) do
       local have, want = x.shape[d], sizes[i]

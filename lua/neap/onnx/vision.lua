@@ -144,7 +144,7 @@ local function max_unpool(n, x, indices)
   end
   local y = F.MaxUnpool({ x, indices }, { kernel = attrs.kernel, stride = attrs.stride,
     pad = attrs.pad, output_shape = inferred })
-  local want = n:list(3)
+  local want = n:given(3) and checked(n, "the output's shape", n:list(3), rank + 2)
   if not want or table.concat(want, ",", 3) == table.concat(inferred, ",") then return y end
   local pads, axes = kit.fill(2 * rank, 0), {}
   for d = 1, rank do
@@ -213,9 +213,11 @@ local policies = kit.words "stretch not_larger not_smaller"
 local function targets(n, x, axes)
   local scales, sizes = n.version < 11 and n:list(2) or n:list(3), n.version >= 11 and n:list(4)
   if scales and #scales > 0 then
+    checked(n, "scales", scales, #axes)
     return kit.map(axes, function(d, i) return scaled(x.shape[d], scales[i]) end), scales
   end
   if not sizes then n:fail "neither scales nor sizes" end
+  checked(n, "sizes", sizes, #axes)
   local policy, factor = n:word("keep_aspect_ratio_policy", policies, "stretch"), nil
   scales = kit.map(axes, function(d, i) return sizes[i] / x.shape[d] end)
   if policy == "stretch" then return sizes, scales end
@@ -241,7 +243,8 @@ local function resize(n, x)
   n:check_room(kit.map(sizes, function(size) return size + 0.0 end))
   local dtype = x.dtype
   if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
-  local roi = at == "tf_crop_and_resize" and n:list(2)
+  local roi = at == "tf_crop_and_resize"
+    and checked(n, "the region", n:needed(n:list(2), "input 2"), 2 * #axes)
   for i, d in ipairs(axes) do
     if roi then
       x = cropped(n, x, o, d, sizes[i], roi[i], roi[i + #axes], n:float("extrapolation_value", 0))
@@ -257,6 +260,7 @@ local function upsample(n, x)
   if not scales then -- the first version names two
     scales = { 1, 1, n:float("height_scale", 1), n:float("width_scale", 1) }
   end
+  checked(n, "scales", scales, #x.shape)
   local o = { mode = n:word("mode", modes, "nearest"), rounding = "floor", cubic_a = -0.75 }
   for d, scale in ipairs(scales) do
     x = along(x, o, d, scaled(x.shape[d], scale), scale, coordinates.asymmetric)
@@ -341,27 +345,34 @@ local function grid_sample(n, x, grid)
   return F.GridSample({ x, grid }, { mode = mode, padding = padding, align_corners = corners })
 end
 
+--- Where the elements of all windows lie along dimension d, of `count` windows in it: a tensor of
+-- the shape `grid`, (kernel's rows, its columns, rows, columns).
+local function unmoved(attrs, d, count, grid)
+  local function steps(n, by) return F.Mul { core.eager("Range", {}, { stop = n, dtype = "f64" }),
+    kit.number(by, "f64") } end
+  local taps, windows = { 1, 1, 1, 1 }, { 1, 1, 1, 1 }
+  taps[d], windows[d + 2] = attrs.kernel[d], count
+  local first = F.Sub { steps(count, attrs.stride[d]), kit.number(attrs.pad[d], "f64") }
+  local at = F.Add { kit.reshape(steps(attrs.kernel[d], attrs.dilation[d]), taps),
+    kit.reshape(first, windows) }
+  return kit.expand(at, grid)
+end
+
 --- Convolution whose window's elements are each moved: the elements are read in between pixels, and
 -- multiplied as columns.
 local function deform_conv(n, x, w, offset, b, mask)
+  for i, operand in ipairs { x, w, offset } do n:check_rank(i, operand, 4) end
   local attrs = window(n, x, spatial(w.shape))
   local groups, shifts = n:int("group", 1), n:int("offset_group", 1)
   local N, C = x.shape[1], x.shape[2]
   local oh, ow = offset.shape[3], offset.shape[4]
   local K, P = kit.product(attrs.kernel), oh * ow
   -- Where each element of each window lies without the offset: (K, P, 2).
-  local base = {}
-  for ky = 0, attrs.kernel[1] - 1 do
-    for kx = 0, attrs.kernel[2] - 1 do
-      for i = 0, oh - 1 do
-        for j = 0, ow - 1 do
-          base[#base + 1] = i * attrs.stride[1] - attrs.pad[1] + ky * attrs.dilation[1]
-          base[#base + 1] = j * attrs.stride[2] - attrs.pad[2] + kx * attrs.dilation[2]
-        end
-      end
-    end
-  end
-  local places = kit.reshape(core.tensor(base, x.dtype), { K * P, 2 })
+  local grid = { attrs.kernel[1], attrs.kernel[2], oh, ow }
+  n:check_room({ oh, ow, 4, table.unpack(attrs.kernel) }, true) -- both coordinates, and both joined
+  local places = kit.cast(F.Stack({ unmoved(attrs, 1, oh, grid), unmoved(attrs, 2, ow, grid) },
+    { axis = -1 }), x.dtype)
+  places = kit.reshape(places, { K * P, 2 })
   local moved = kit.reshape(offset, { N * shifts, K, 2, P })
   moved = kit.reshape(kit.permute(moved, { 1, 2, 4, 3 }), { N * shifts, K * P, 2 })
   local planes = kit.reshape(x, { N * shifts, C // shifts, x.shape[3], x.shape[4] })
@@ -411,6 +422,8 @@ local function roi_align(n, x, rois, batch)
     n.version >= 16 and "half_pixel" or "output_half_pixel") == "half_pixel"
   local oh, ow = n:int("output_height", 1), n:int("output_width", 1)
   local scale, ratio = n:float("spatial_scale", 1), n:int("sampling_ratio", 0)
+  n:check_rank(1, x, 4)
+  n:check_rank(2, rois, 2)
   local mode, dtype, C = n:word("mode", "avg max", "avg"), x.dtype, x.shape[2]
   local function side(r, k)
     local v = F.Mul { kit.reshape(kit.part(r, 2, k, 1), { r.shape[1] }), kit.number(scale, dtype) }

@@ -135,7 +135,8 @@ moves { "Diag",
   source = "torch.diag_embed",
   inputs = { { "x", "(.., n)", dtypes = "any" } },
   outputs = { { "y", "(.., m, m), m = n + |offset|" } },
-  { "offset", "integer", 0, doc = "diagonals above the main one; below it where negative" },
+  { "offset", "integer", 0, min = -math.maxinteger,
+    doc = "diagonals above the main one; below it where negative" },
   cases = "{ {x={4}}, {x={2,3}, offset=1}, {x={3}, offset=-2} }",
   of = function(o, x)
     if #x.shape == 0 then fail "Diag: x expects a dimension, got a scalar" end
@@ -170,13 +171,15 @@ moves { "Diagonal",
       if d ~= a and d ~= b then order[#order + 1], sizes[#sizes + 1] = d, x.shape[d] end
     end
     local n, m = x.shape[a], x.shape[b]
-    local long = math.max(math.min(n - math.max(-o.offset, 0), m - math.max(o.offset, 0)), 0)
+    -- Beyond the corners there is nothing, however far.
+    local offset = math.max(-n, math.min(o.offset, m))
+    local long = math.min(n - math.max(-offset, 0), m - math.max(offset, 0))
     order[#order + 1], order[#order + 2] = a, b
     -- In rows laid end to end the diagonal is every (m + 1)th element.
     local flat = copy(sizes)
     flat[#flat + 1], sizes[#sizes + 1] = n * m, long
     local rows = x:permute(order):reshape(flat)
-    local first = o.offset >= 0 and o.offset or -o.offset * m
+    local first = offset >= 0 and offset or -offset * m
     if long == 0 then return rows:slice { axes = { -1 }, starts = { 1 }, ends = { 0 } } end
     return rows:slice({ axes = { -1 }, starts = { first + 1 },
       ends = { first + 1 + (long - 1) * (m + 1) }, steps = { m + 1 } }):reshape(sizes)
