@@ -27,13 +27,14 @@ static void export_own_names(void) {
 static neap_status add_all(const neap_op *const *ops, const char *path, neap_error *error) {
   int n = 0;
   neap_status status = NEAP_OK;
-  for (; ops[n] != NULL && status == NEAP_OK; n++) {
+  for (; ops[n] != NULL; n++) {
     if (neap_op_find(ops[n]->name) == ops[n]) continue; /* loaded before */
     status = neap_op_add(ops[n], path, error);
     if (status != NEAP_OK) break;
   }
   /* Those that were there before this call have come with all the others: none of them is new. */
-  for (int i = 0; i < n && status != NEAP_OK; i++) neap_op_remove(ops[i]);
+  if (status != NEAP_OK)
+    for (int i = 0; i < n; i++) neap_op_remove(ops[i]);
   return status;
 }
 

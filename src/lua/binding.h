@@ -37,7 +37,7 @@
     if (NEAP_DEBUG) assert(condition); \
   } while (0)
 
-/* ---- errors and arguments (check.c) ---------------------------------------------------------- */
+/* ---- errors (error.c) ------------------------------------------------------------------------ */
 
 /* Raises: ARGUMENT as a string at the caller's line, all else as an error object {code, message,
  * op, ...}. */
@@ -48,13 +48,19 @@ _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format,
  * raises. */
 int neap_lua_failure(lua_State *L, const neap_error *error);
 /* core.fail and core.error, for Neap's own Lua files. */
-void neap_lua_open_check(lua_State *L);
+void neap_lua_open_error(lua_State *L);
 /* Pushes the error object of a record. */
 void neap_lua_push_error(lua_State *L, const neap_error *error);
 /* Pushes and returns "lenet.lua:12", the innermost line that is not Neap's own Lua; "" when there
  * is none. */
 const char *neap_lua_line(lua_State *L);
+/* Whether a level of the stack, looked at with "S", is C or one of Neap's own Lua files. */
+bool neap_lua_is_own(const lua_Debug *ar);
 
+/* ---- single arguments (check.c) -------------------------------------------------------------- */
+
+/* core.nearest, for "did you mean", and core.name_function, which gives names to functions. */
+void neap_lua_open_check(lua_State *L);
 /* As luaL_check.. and luaL_opt.., which say "bad argument" at the line of Neap's own Lua file:
  * these raise at the user's line, and name the function of the surface that the user has called
  * (core.name_function). */
@@ -92,6 +98,8 @@ bool neap_lua_make_room(lua_State *L, const neap_error *error);
     }                                                    \
     if (try_code_ != NEAP_OK) neap_lua_raise(L, &error); \
   } while (0)
+
+/* ---- tables, lists, names (arguments.c) ------------------------------------------------------ */
 
 /* zeroed; pushed, and lives as long as it is on the stack */
 void *neap_lua_room(lua_State *L, size_t bytes);
@@ -208,6 +216,9 @@ void *neap_lua_at(lua_State *L, int index, neap_lua_kind kind);
 bool neap_lua_is_closed(const void *handle);
 /* __gc, __close and close() of all kinds. */
 int neap_lua_close(lua_State *L);
+/* Pushes the table that the registry has under the address `key`, made with the first call: weak in
+ * its keys ("k") or values ("v"), so that it keeps none of them alive. */
+void neap_lua_push_weak(lua_State *L, const void *key, const char *mode);
 /* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed
  * (neap_free) with it: so it isn't lost when Lua raises. */
 void **neap_lua_new_block(lua_State *L);

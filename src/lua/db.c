@@ -30,17 +30,8 @@ static const char handles_key;
 
 /* The handle at the top is one of those whose runs end with the process. */
 static void note_handle(lua_State *L) {
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TTABLE) {
-    lua_pop(L, 1);
-    lua_newtable(L);
-    lua_createtable(L, 0, 1);
-    lua_pushliteral(L, "v");
-    lua_setfield(L, -2, "__mode");
-    lua_setmetatable(L, -2);
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
-  }
   /* From below: handle, table. */
+  neap_lua_push_weak(L, &handles_key, "v");
   lua_pushvalue(L, -2);
   lua_rawsetp(L, -2, lua_touserdata(L, -3));
   lua_pop(L, 1);

@@ -229,6 +229,23 @@ void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind) {
   return h + 1;
 }
 
+void neap_lua_push_weak(lua_State *L, const void *key, const char *mode) {
+  /* Made once: afterwards it is found, and on top. */
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, key) != LUA_TNIL) return;
+  lua_pop(L, 1);
+
+  /* The table, and above it the metatable that makes it weak. */
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushstring(L, mode);
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+
+  /* The registry takes a copy, the caller gets the other one. */
+  lua_pushvalue(L, -1);
+  lua_rawsetp(L, LUA_REGISTRYINDEX, key);
+}
+
 void neap_lua_free_block(lua_State *L, void *handle) {
   void **slot = handle;
   (void)L;

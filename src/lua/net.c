@@ -416,8 +416,7 @@ static int attributes(lua_State *L) {
 }
 
 /* net:_subnets(i) -> the nets of op i by the attribute's name: {net =, takes = names that it is
- * given}; its
- * outputs are what it gives. */
+ * given}; its outputs are what it gives. */
 static int subnets(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int64_t i = neap_lua_check_integer(L, 2);

@@ -290,14 +290,21 @@ static int take_names(taker *t, const char *key, const char *const **out) {
   return n;
 }
 
-/* Texts that may hold zero bytes. */
+/* The text at the top, which may hold zero bytes; "" for all else: what a number is converted to
+ * would belong to nobody once it is popped. */
+static neap_onnx_text text_at_top(lua_State *L) {
+  neap_onnx_text text = {.data = ""};
+  if (lua_type(L, -1) == LUA_TSTRING) text.data = lua_tolstring(L, -1, &text.n);
+  return text;
+}
+
 static int take_texts(taker *t, const neap_onnx_text **out) {
   lua_State *L = t->L;
   int n = neap_lua_length(L, -1);
   neap_onnx_text *texts = kept(t, n, sizeof *texts);
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, -1, i + 1);
-    texts[i].data = lua_isstring(L, -1) ? lua_tolstring(L, -1, &texts[i].n) : "";
+    texts[i] = text_at_top(L);
     lua_pop(L, 1);
   }
   *out = texts;
@@ -325,7 +332,8 @@ static int take_values(taker *t, const char *key, neap_onnx_value **out) {
   *out = kept(t, n, sizeof **out);
   for (int i = 0; i < n; i++) {
     neap_onnx_value *value = &(*out)[i];
-    lua_rawgeti(L, -1, i + 1);
+    if (lua_rawgeti(L, -1, i + 1) != LUA_TTABLE)
+      neap_lua_fail(L, NEAP_ARGUMENT, "item %d of %s is no table", i + 1, key);
     *value = (neap_onnx_value){.name = take_field(t, "name"),
                                .kind = "tensor",
                                .elem_type = (int)take_integer(t, "elem", 0),
@@ -368,9 +376,7 @@ static neap_onnx_attr take_attr(taker *t, const char *name) {
     case NEAP_ONNX_REF: out.ref = neap_lua_text(L, -1, name); break;
     case NEAP_ONNX_TENSOR: out.tensor = take_tensor(t); break;
     case NEAP_ONNX_TEXTS: out.n = take_texts(t, &out.texts); break;
-    case NEAP_ONNX_TEXT:
-      out.text.data = lua_isstring(L, -1) ? lua_tolstring(L, -1, &out.text.n) : "";
-      break;
+    case NEAP_ONNX_TEXT: out.text = text_at_top(L); break;
     case NEAP_ONNX_GRAPH:
       out.graph = kept(t, 1, sizeof *out.graph);
       take_graph(t, out.graph);
@@ -464,8 +470,11 @@ static int take_opsets(taker *t, neap_onnx_opset **out) {
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n++;
   *out = kept(t, n, sizeof **out);
   n = 0;
-  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1))
-    (*out)[n++] = (neap_onnx_opset){lua_tostring(L, -2), lua_tointeger(L, -1)};
+  for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
+    if (lua_type(L, -2) != LUA_TSTRING)
+      neap_lua_fail(L, NEAP_ARGUMENT, "opsets are {domain = version}");
+    (*out)[n++] = (neap_onnx_opset){neap_lua_text(L, -2, "opsets"), lua_tointeger(L, -1)};
+  }
   lua_pop(L, 1);
   return n;
 }

@@ -58,11 +58,12 @@ static neap_switch take_switch(lua_State *L, const neap_option *option) {
 /* A word of the option's, or a boolean where "true" and "false" are among them: the library says
  * which there are. */
 static void take_choice(lua_State *L, const neap_option *option, reading *r) {
-  const char *text =
-    lua_isboolean(L, -1) ? (lua_toboolean(L, -1) ? "true" : "false") : text_at_top(L, option->name);
   /* A boolean is a word only where "true" is the option's first. */
+  bool takes_boolean = strncmp(option->range, "true", 4) == 0;
+  const char *text = text_at_top(L, option->name);
+  if (lua_isboolean(L, -1) && takes_boolean) text = lua_toboolean(L, -1) ? "true" : "false";
   neap_error error = {0};
-  if (text == NULL || (lua_isboolean(L, -1) && strncmp(option->range, "true", 4) != 0))
+  if (text == NULL)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s is one of %s, got a %s", option->name, option->range,
                   luaL_typename(L, -1));
   if (neap_options_set(&r->options, option->name, text, &error) != NEAP_OK)

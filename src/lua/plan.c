@@ -236,7 +236,7 @@ static int svg(lua_State *L) {
 /* plan:_dot(fold) -> text */
 static int dot(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
-  int fold = (int)neap_lua_opt_integer(L, 2, 0);
+  int fold = neap_lua_to_int(L, neap_lua_opt_integer(L, 2, 0), "fold");
   char **out = (char **)neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_memory_plan_dot(plan, fold, out, &error));
   return neap_lua_push_text(L, out);

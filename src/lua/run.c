@@ -82,8 +82,7 @@ static int64_t take_bytes(lua_State *L, int index, const char *key) {
   return bytes;
 }
 
-/* What is alive where most is, as push_refusal of check.c makes it: `what`, "blobs" or "modules".
- * The
+/* What is alive where most is, as push_alive of error.c makes it: `what`, "blobs" or "modules". The
  * list stays on the stack, and keeps the texts, for as long as the record is read. */
 static void take_alive(lua_State *L, int index, const char *what, int *n, neap_live_bytes *alive) {
   if (neap_lua_field(L, index, what) != LUA_TTABLE) return;

@@ -396,7 +396,8 @@ static void take_args(lua_State *L, const char *key, neap_arg *args, int most) {
   neap_lua_field(L, 1, key);
   for (int i = 0; next_item(L, list, i); i++) {
     if (i == most) neap_lua_fail(L, NEAP_ARGUMENT, "an op has at most %d %s", most, key);
-    args[i].name = text_of(L, "name"), args[i].doc = text_of(L, "doc");
+    args[i].name = text_of(L, "name");
+    args[i].doc = text_of(L, "doc");
     if (flag_of(L, "optional")) args[i].flags |= NEAP_ARG_OPTIONAL;
     if (flag_of(L, "variadic")) args[i].flags |= NEAP_ARG_VARIADIC;
     neap_lua_field(L, -1, "dtypes");
@@ -461,13 +462,17 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
       int64_t *copy = calloc((size_t)n + 1, sizeof *copy);
       if (copy == NULL) neap_lua_fail(L, NEAP_MEMORY, "no memory for an op");
       memcpy(copy, list, (size_t)n * sizeof *copy);
-      value.n = n, value.ints = copy;
+      value.n = n;
+      value.ints = copy;
       break;
     }
     default: value.i = lua_tointeger(L, -1);
   }
   return value;
 }
+
+/* Beyond any number that a script would give as a limit. */
+#define OUT_OF_REACH 1e300
 
 static double bound_of(lua_State *L, const char *key, double missing) {
   double bound = neap_lua_field(L, -1, key) == LUA_TNUMBER ? lua_tonumber(L, -1) : missing;
@@ -482,13 +487,20 @@ static void take_attrs(lua_State *L, neap_attr *attrs) {
     if (i == NEAP_OP_MAX_ATTR)
       neap_lua_fail(L, NEAP_ARGUMENT, "an op has at most %d attributes", NEAP_OP_MAX_ATTR);
     neap_attr *attr = &attrs[i];
-    attr->name = text_of(L, "name"), attr->doc = text_of(L, "doc");
-    attr->choices = text_of(L, "choices"), attr->required = flag_of(L, "required");
+    attr->name = text_of(L, "name");
+    attr->doc = text_of(L, "doc");
+    attr->choices = text_of(L, "choices");
+    attr->required = flag_of(L, "required");
     const char *word = text_of(L, "type");
     attr->type = attr_type(L, word != NULL ? word : "?");
-    attr->least = bound_of(L, "least", 0), attr->most = bound_of(L, "most", 0);
-    if (attr->least != 0 && attr->most == 0) attr->most = 1e300;
-    if (attr->most != 0 && attr->least == 0 && bound_of(L, "least", -1) < 0) attr->least = -1e300;
+
+    /* An end of the range that is not given is out of reach; a record says by 0 and 0 that there is
+     * no range. */
+    double least = bound_of(L, "least", -OUT_OF_REACH), most = bound_of(L, "most", OUT_OF_REACH);
+    if (least > -OUT_OF_REACH || most < OUT_OF_REACH) {
+      attr->least = least;
+      attr->most = most;
+    }
     neap_lua_field(L, -1, "default");
     attr->value = default_of(L, attr);
     lua_settop(L, list);
@@ -499,11 +511,16 @@ static void take_attrs(lua_State *L, neap_attr *attrs) {
 /* What the record at index 1 says, but for its functions. */
 static void take_record(lua_State *L, neap_op *op) {
   lua_pushvalue(L, 1);
-  op->name = text_of(L, "name"), op->summary = text_of(L, "summary");
-  op->math = text_of(L, "math"), op->example = text_of(L, "example");
-  op->source = text_of(L, "source"), op->cases = text_of(L, "cases");
-  op->special = text_of(L, "special"), op->grad_formula = text_of(L, "grad_formula");
-  op->no_grad = flag_of(L, "no_grad"), op->internal = flag_of(L, "internal");
+  op->name = text_of(L, "name");
+  op->summary = text_of(L, "summary");
+  op->math = text_of(L, "math");
+  op->example = text_of(L, "example");
+  op->source = text_of(L, "source");
+  op->cases = text_of(L, "cases");
+  op->special = text_of(L, "special");
+  op->grad_formula = text_of(L, "grad_formula");
+  op->no_grad = flag_of(L, "no_grad");
+  op->internal = flag_of(L, "internal");
   /* A function that there is is one that is called. */
   if (flag_of(L, "grad")) op->grad = grad;
   if (flag_of(L, "cost")) op->cost = cost;
@@ -556,17 +573,18 @@ static int load_ops(lua_State *L) {
   neap_error error = {0};
   if (neap_load_ops(path, &ops, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   lua_newtable(L);
-  int status = LUA_OK;
-  for (int i = 0; ops[i] != NULL && status == LUA_OK; i++) {
+  for (int i = 0; ops[i] != NULL; i++) {
+    /* From below: the path, check, the list, check, the name. */
     lua_pushvalue(L, 2);
     lua_pushstring(L, neap_op_name(ops[i]));
     lua_pushvalue(L, -1);
     lua_seti(L, 3, i + 1);
-    status = neap_lua_call_protected(L, 1, 0);
+    if (neap_lua_call_protected(L, 1, 0) == LUA_OK) continue;
+    /* One is refused: all go again, those that were checked before it, too. */
+    for (int k = 0; ops[k] != NULL; k++) neap_op_remove(ops[k]);
+    return lua_error(L);
   }
-  if (status == LUA_OK) return 1;
-  for (int i = 0; ops[i] != NULL; i++) neap_op_remove(ops[i]);
-  return lua_error(L);
+  return 1;
 }
 
 void neap_lua_open_script_op(lua_State *L) {

@@ -83,6 +83,13 @@ static int tensor(lua_State *L) {
 
 /* ---- filled ---------------------------------------------------------------------------------- */
 
+/* What an unknown field may have been meant for. */
+static const char *guess(const char *key, bool has_value) {
+  if (neap_text_distance(key, "dtype") <= 2) return ", did you mean \"dtype\"?";
+  if (has_value && neap_text_distance(key, "value") <= 2) return ", did you mean \"value\"?";
+  return "; sizes come first, then dtype = \"f32\"";
+}
+
 /* Options of zeros(3, 4) and zeros{3, 4, dtype = "i64"}; *value is the stack index of `value`,
  * which is 0 without, and where the function has none. */
 static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value, neap_shape *shape,
@@ -107,10 +114,7 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
       lua_rawset(L, 2);
     } else if (strcmp(key, "dtype") != 0 && !(has_value && strcmp(key, "value") == 0)) {
       neap_lua_fail(L, NEAP_ARGUMENT, "%s: unknown field \"%s\"%s", who, key,
-                    neap_text_distance(key, "dtype") <= 2 ? ", did you mean \"dtype\"?"
-                    : has_value && neap_text_distance(key, "value") <= 2
-                      ? ", did you mean \"value\"?"
-                      : "; sizes come first, then dtype = \"f32\"");
+                    guess(key, has_value));
     }
   }
   neap_lua_shape(L, 2, shape, who);

@@ -80,7 +80,9 @@ static int transpose(lua_State *L) {
     lua_pushinteger(L, -1);
   }
   int a = neap_lua_axis(L, 2, n), b = neap_lua_axis(L, 3, n);
-  for (int i = 0; i < n; i++) order[i] = i == a ? b : i == b ? a : i;
+  for (int i = 0; i < n; i++) order[i] = i;
+  order[a] = b;
+  order[b] = a;
   return push_permuted(L, t, order);
 }
 

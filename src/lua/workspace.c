@@ -23,18 +23,7 @@ static const char handles_key; /* its address: in the registry, the table of han
  * their finalisers run. */
 void neap_lua_handles(lua_State *L) {
   luaL_checkstack(L, 6, "too many results");
-  /* Made once: afterwards it is found, and on top. */
-  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &handles_key) != LUA_TNIL) return;
-  lua_pop(L, 1);
-  /* The table, and above it the metatable that makes its values weak. */
-  lua_newtable(L);
-  lua_newtable(L);
-  lua_pushliteral(L, "v");
-  lua_setfield(L, -2, "__mode");
-  lua_setmetatable(L, -2);
-  /* The registry takes a copy, the caller gets the other one. */
-  lua_pushvalue(L, -1);
-  lua_rawsetp(L, LUA_REGISTRYINDEX, &handles_key);
+  neap_lua_push_weak(L, &handles_key, "v");
 }
 
 /* The handle at the top of the stack becomes that of `ws`. */

@@ -244,6 +244,22 @@ describe("a net that is exported to ONNX", function()
         'tensor "n": a number that its element type does not have')
     end
   end)
+
+  it("is refused where its tables are no model", function()
+    local function refused(why, graph, opsets)
+      local whole = { nodes = {}, initializers = {}, inputs = {}, outputs = {}, values = {} }
+      for name, value in pairs(graph) do whole[name] = value end
+      local ok, err = pcall(core.write_onnx, folder.path .. "/none.onnx",
+        { ir = 8, producer = "p", opsets = opsets or { [""] = 17 }, graph = whole })
+      assert.is_false(ok)
+      assert.matches(why, tostring(err))
+    end
+    refused("item 1 of inputs is no table", { inputs = { 1 } })
+    refused("node 1 is no table", { nodes = { 1 } })
+    refused("expects a text, got a nil", { nodes = {
+      { name = "n", op = "Relu", domain = "", attrs = { alpha = { kind = "ref" } } } } })
+    refused("opsets are", {}, { 17 })
+  end)
 end)
 
 describe("an op that ONNX has, exported", function()

@@ -196,6 +196,21 @@ describe("an op of a script", function()
     os.remove(path)
   end)
 
+  it("keeps to the range of an attribute, also where an end of it is 0", function()
+    neap.op { "SpecRange", inputs = { "x" }, outputs = { "y" },
+      attrs = { { "up", "number", 1, doc = "a factor", min = 0 },
+        { "down", "number", -1, doc = "another", max = 0 } },
+      run = function(o, a) return a * o.up * o.down end, grad = false,
+      cases = "{ {x={2,3}}, {x={4}, up=2, down=-3} }" }
+    local text = "net t\ninput x f32 (3)\ny = SpecRange(x) { %s }\n"
+    for given, words in pairs { ["up = -1"] = "expected at least 0",
+      ["down = 1"] = "expected at most 0" } do
+      said({ "line 3", words }, neap.net_from, text:format(given))
+    end
+    assert.are.same({ -6, -12, -18 }, x:spec_range { up = 2, down = -3 }:totable())
+    assert.are.same({ 0, 0, 0 }, x:spec_range { up = 0, down = 0 }:abs():totable())
+  end)
+
   it("is refused in words where its record is wrong", function()
     local io = { inputs = { "x" }, outputs = { "y" } }
     local function define(o)
