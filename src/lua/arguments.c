@@ -27,6 +27,7 @@ void *neap_lua_room(lua_State *L, size_t bytes) {
  * which. */
 int neap_lua_copy(lua_State *L, int index) {
   int n = 0;
+
   /* What is pushed here would shift a negative index. */
   index = lua_absindex(L, index);
   luaL_checkstack(L, 6, "too many arguments");
@@ -71,6 +72,9 @@ void neap_lua_only_fields(lua_State *L, int index, const char *who, const char *
     if (is_text) neap_lua_text(L, -3, who);
     /* The field itself, or the name nearest to it: as near as in `nearest`. */
     int least = neap_text_reach(key) + 1;
+
+    /* As the walk goes on over the names, the nearest so far is kept; it is told only where none is
+     * the field itself. */
     const char *const *name = known;
     while (*name != NULL && !(is_text && strcmp(*name, key) == 0)) {
       int distance = neap_text_distance(key, *name);
@@ -136,6 +140,7 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
   if (lua_rawlen(L, list) > NEAP_MAX_DIM)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes at most %d dimensions, got %lld", what, NEAP_MAX_DIM,
                   (long long)lua_rawlen(L, list));
+
   /* A list of n items has n keys. More keys: one is no position, or lies beyond a gap, and nothing
    * would read it. */
   for (lua_pushnil(L); lua_next(L, list) != 0; lua_pop(L, 1)) {
@@ -145,6 +150,7 @@ static int take_integers(lua_State *L, const char *what, int64_t out[NEAP_MAX_DI
   }
   if (n_key != n)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list from 1 without gaps is expected", what);
+
   /* Each item is pushed, read and popped. */
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, list, i + 1);
@@ -181,6 +187,7 @@ int neap_lua_integers(lua_State *L, int index, const char *field, const char *wh
     lua_settop(L, top);
     return n_item;
   }
+
   /* No list: the arguments from `index` up to the top are the integers. */
   int n = NEAP_MAX(top - index + 1, 0);
   if (n > NEAP_MAX_DIM)
@@ -224,6 +231,7 @@ const char *neap_lua_opt_name(lua_State *L, int index, const char *what) {
 
 const char *neap_lua_name(lua_State *L, int index, const char *what) {
   int type = lua_type(L, index);
+
   /* A blob is a table with its name in a field, which is then on top of the stack: it keeps the
    * text until that is interned. */
   bool handle = type == LUA_TTABLE && neap_lua_field(L, index, "name") == LUA_TSTRING;
@@ -231,6 +239,7 @@ const char *neap_lua_name(lua_State *L, int index, const char *what) {
   if (type != LUA_TSTRING && !handle)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s expects a name or a blob, got a %s", what,
                   luaL_typename(L, index));
+
   /* Interned, it lives as long as the program, whatever becomes of Lua's text. Out of memory is
    * said after the pop, as any other error. */
   const char *name = neap_intern(neap_lua_text(L, handle ? -1 : index, what));
@@ -248,6 +257,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
     list = neap_lua_field(L, index, "name") != LUA_TSTRING;
     lua_pop(L, 1);
   }
+
   /* One name, or none, is a list of so many. */
   if (!list) {
     const char **one = neap_lua_room(L, sizeof *one);
@@ -255,6 +265,7 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
     *n = one[0] != NULL;
     return one;
   }
+
   /* The length is the largest integer key: lists may hold nil where an optional input is absent,
    * and lua_rawlen may stop at any nil. */
   lua_Integer length = 0;
@@ -265,9 +276,11 @@ const char **neap_lua_names(lua_State *L, int index, const char *what, bool abse
         lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : luaL_tolstring(L, -2, NULL));
     if (lua_tointeger(L, -2) > length) length = lua_tointeger(L, -2);
   }
+
   /* One far key, {[1e9] = "x"}, must not take gigabytes. */
   if (length > 100000)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: a list of %lld names", what, (long long)length);
+
   /* The room stays on the stack for the caller. The list may change while names are interned: what
    * is gone by then is nil, and an error unless that may be. */
   const char **names = neap_lua_room(L, (size_t)length * sizeof *names);
@@ -288,6 +301,7 @@ size_t neap_lua_bytes(lua_State *L, int index, const char *what) {
   } else if (lua_type(L, index) == LUA_TSTRING) {
     if (!neap_bytes_parse(neap_lua_text(L, index, what), &bytes)) bytes = -1;
   }
+
   /* Written so that NaN fails; and a double below 2^62 fits a size_t. Of numbers 1.5 bytes are
    * none, while text may have fractions of a unit. */
   bool is_known = bytes >= 0 && bytes < 0x1p62;

@@ -22,6 +22,9 @@ void neap_lua_free_caffe_weights(lua_State *L, void *at) {
 static void push_fields(lua_State *L, const neap_caffe_field *field) {
   static const char *const kinds[] = {"string", "word", "int", "float", "message"};
   luaL_checkstack(L, 8, "messages are nested too deeply");
+
+  /* Fields of one message are a list in the file's order, since a name may stand there several
+   * times. From below: the list, the field's table, its value. */
   lua_newtable(L);
   for (int i = 1; field != NULL; field = field->next, i++) {
     lua_createtable(L, 0, 4);
@@ -59,6 +62,9 @@ static int push_weights(lua_State *L,
   neap_caffe_weights **weights = neap_lua_new(L, sizeof *weights, NEAP_LUA_CAFFE_WEIGHTS);
   neap_error error = {0};
   if (read(path, weights, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+
+  /* From below: the handle, the file's table, the list of layers, one layer, its list of blobs.
+   * Tensors share the storage of what was read. */
   lua_createtable(L, 0, 2);
   neap_lua_set_text(L, "name", (*weights)->name);
   lua_createtable(L, (*weights)->n_layer, 0);

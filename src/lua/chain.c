@@ -164,6 +164,7 @@ static int new_chain(lua_State *L) {
   int n;
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   int64_t most = neap_lua_check_integer(L, 3);
+
   /* Nets and their room lie above the four arguments; the first net is pushed once more, since
    * options are read against its inputs. */
   lua_settop(L, 4);
@@ -229,6 +230,7 @@ static int item(lua_State *L) {
   neap_list list = list_at(L, 2);
   int64_t i =
     neap_lua_position(L, neap_lua_check_integer(L, 3), neap_chain_n(chain, list), "the entry");
+
   /* From below: the table, a handle for the data, one for the diff. They are there before the entry
    * is read, whose tensors they then own. */
   neap_chain_item entry = {0};
@@ -238,6 +240,7 @@ static int item(lua_State *L) {
   data->t = entry.data;
   diff->t = entry.diff;
   bool has_diff = diff->t.storage != NULL;
+
   /* The table once more, on top: from below it is table, data, diff, table. */
   lua_pushvalue(L, -3);
   neap_lua_set_text(L, "name", entry.name);

@@ -43,6 +43,7 @@ static int function_name(lua_State *L) {
  * name. */
 static const char *push_called(lua_State *L, int *level) {
   lua_Debug ar;
+
   /* The table, and above it the best name so far: nil at first. */
   push_names(L);
   const int names = lua_gettop(L);
@@ -63,6 +64,7 @@ static const char *push_called(lua_State *L, int *level) {
     /* The user's own line: what lies beyond it has called the user. */
     if (!own && ar.currentline > 0) break;
   }
+
   /* The name alone is left, or nothing. */
   lua_remove(L, names);
   if (name == NULL) lua_pop(L, 1);
@@ -172,6 +174,7 @@ int neap_lua_check_option(lua_State *L, int arg, const char *missing, const char
     missing != NULL && lua_isnoneornil(L, arg) ? missing : neap_lua_check_string(L, arg);
   for (int i = 0; list[i] != NULL; i++)
     if (strcmp(list[i], text) == 0) return i;
+
   /* None of them: the message says which there are. */
   luaL_Buffer all;
   luaL_buffinit(L, &all);
@@ -207,6 +210,7 @@ static bool is_shuffled(const char *a, const char *b) {
 static int nearest(lua_State *L) {
   const char *word = neap_lua_check_lstring(L, 1, NULL);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+
   /* The more letters a word has, the more of them may be slips. */
   int least = neap_text_reach(word) + 1;
   int best = 0, n = neap_lua_length(L, 2);

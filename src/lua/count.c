@@ -48,11 +48,13 @@ static int dry_run(lua_State *L) {
 /* net:_count(options [, range]) -> before, after: bytes by class */
 static int count(lua_State *L) {
   const neap_lua_net *net = neap_lua_net_at(L, 1);
+
   /* All arguments are there, given or nil: what is pushed from here on has fixed places. */
   lua_settop(L, 3);
   const neap_range *range = neap_lua_opt_range(L, 3);
   neap_options options = neap_lua_options_for(L, 2, 1, range != NULL);
   neap_counts before, after;
+
   /* Plain figures: nothing is to be freed when pushing them raises. */
   NEAP_LUA_TRY(L, range != NULL
                     ? neap_range_count(range, net->net, &options, &before, &after, &error)

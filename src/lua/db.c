@@ -88,6 +88,7 @@ neap_db *neap_lua_store(lua_State *L) {
     return h != NULL && !neap_lua_is_closed(h) ? h->db : NULL;
   }
   lua_pop(L, 1);
+
   /* First time: opened into a handle, which the registry keeps. */
   const char *path = neap_db_default_path();
   if (path == NULL) return NULL;
@@ -110,6 +111,9 @@ neap_db *neap_lua_store(lua_State *L) {
 /* Whatever fails leaves the runs without. */
 void neap_lua_note_script(lua_State *L, neap_db *db) {
   if (db == NULL || neap_db_knows_script(db)) return;
+
+  /* The script's arguments and its commit are found by Lua, which reads the repository's files.
+   * Protected: whatever goes wrong there, the run goes on. */
   const int top = lua_gettop(L);
   lua_getglobal(L, "require");
   lua_pushliteral(L, "neap.inner.script");
@@ -118,6 +122,8 @@ void neap_lua_note_script(lua_State *L, neap_db *db) {
     lua_getfield(L, -1, "facts");
     good = lua_pcall(L, 0, 3, 0) == LUA_OK;
   }
+
+  /* A third answer that is no boolean says that nobody knows. */
   const int dirty = good && lua_isboolean(L, -1) ? lua_toboolean(L, -1) : -1;
   neap_db_note_script(db, good ? lua_tostring(L, -3) : NULL, good ? lua_tostring(L, -2) : NULL,
                       dirty);
@@ -172,15 +178,18 @@ static neap_sql_value param_at_top(lua_State *L, const char *name) {
 static neap_sql_value *take_params(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
+
   /* The room is for as many as the table has keys. The walks below allocate, and a finaliser could
    * change the user's table, but not the copy. */
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
   neap_sql_value *param = neap_lua_room(L, (size_t)count * sizeof *param);
+
   /* By position: 1 up to the first nil. */
   for (lua_Integer i = 1; lua_rawgeti(L, index, i) != LUA_TNIL; i++, lua_pop(L, 1))
     param[(*n)++] = param_at_top(L, NULL);
   lua_pop(L, 1);
+
   /* By name. SQLite wants the colon in front: the texts made here live as keys of a table. */
   lua_newtable(L);
   int names = lua_gettop(L);
@@ -213,10 +222,12 @@ static int query(lua_State *L) {
   neap_db *db = db_at(L, 1);
   const char *sql = neap_lua_check_string(L, 2);
   int n_param;
+
   /* Rooms lie above the four arguments. */
   lua_settop(L, 4);
   bool lenient = lua_toboolean(L, 4);
   const neap_sql_value *param = take_params(L, 3, &n_param);
+
   /* All rows are read into one block, which a handle frees: no statement is open while Lua makes
    * tables, so that a finaliser may use the database. */
   neap_sql_rows **block = (neap_sql_rows **)neap_lua_new_block(L);
@@ -224,6 +235,7 @@ static int query(lua_State *L) {
   neap_status status = neap_db_rows(db, sql, n_param, param, !lenient, block, &error);
   if (status != NEAP_OK) return neap_lua_failure(L, &error);
   const neap_sql_rows *rows = *block;
+
   /* The list of rows, each a table by column. */
   lua_createtable(L, rows->n_row, 0);
   for (int i = 0; i < rows->n_row; i++) {
@@ -234,6 +246,7 @@ static int query(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
+
   /* And the names of the columns, in their order. */
   lua_createtable(L, rows->n_column, 0);
   for (int k = 0; k < rows->n_column; k++) {
@@ -324,6 +337,7 @@ static int embedded(lua_State *L) {
     lua_pushlstring(L, text, n);
     return 1;
   }
+
   /* Without a path: a list of all. */
   const char *name;
   lua_newtable(L);

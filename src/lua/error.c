@@ -92,6 +92,7 @@ static void push_modules(lua_State *L, int index) {
 static int error_tostring(lua_State *L) {
   luaL_Buffer out;
   luaL_buffinit(L, &out);
+
   /* The buffer may keep a piece on the stack; luaL_addvalue takes the value above it, and what is
    * not added must be popped. Fields may hold anything: a script can change an error object. */
   if (lua_getfield(L, 1, "line") == LUA_TSTRING) {
@@ -100,6 +101,7 @@ static int error_tostring(lua_State *L) {
   } else {
     lua_pop(L, 1);
   }
+
   /* A message that a script has taken out prints as "?". */
   lua_getfield(L, 1, "message");
   if (!lua_isstring(L, -1)) {
@@ -107,6 +109,7 @@ static int error_tostring(lua_State *L) {
     lua_pushliteral(L, "?");
   }
   luaL_addvalue(&out);
+
   /* The hint has a line of its own. */
   if (lua_getfield(L, 1, "hint") == LUA_TSTRING) {
     luaL_addstring(&out, "\n  ");
@@ -140,6 +143,7 @@ static void push_refusal(lua_State *L, const neap_error *error) {
   neap_lua_set_integer(L, "left_bytes", error->left_bytes);
   if (error->least_bytes > 0) neap_lua_set_integer(L, "least_bytes", error->least_bytes);
   if (error->held_bytes > 0) neap_lua_set_integer(L, "held_bytes", error->held_bytes);
+
   /* What of the limit is fixed: bytes by what they are for. The new table is on top of the error
    * object until lua_setfield takes it. */
   lua_createtable(L, 0, error->n_fixed);
@@ -167,6 +171,7 @@ static void push_alive(lua_State *L, const char *what, int n, const neap_live_by
 void neap_lua_push_error(lua_State *L, const neap_error *error) {
   /* The text stays below the object until the object has it: it belongs to Lua. */
   const char *line = neap_lua_line(L);
+
   /* What failed, and what it was about. */
   lua_createtable(L, 0, 8);
   neap_lua_set_text(L, "code", neap_status_text(error->code));
@@ -175,6 +180,7 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
   neap_lua_set_text(L, "op", error->op);
   neap_lua_set_text(L, "blob", error->blob);
   neap_lua_set_text(L, "scope", error->scope);
+
   /* Where, and what would have been right. */
   neap_lua_set_text(L, "line", error->line[0] != '\0' ? error->line : line);
   neap_lua_set_text(L, "expected", error->expected);
@@ -194,6 +200,7 @@ void neap_lua_push_error(lua_State *L, const neap_error *error) {
 
 _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
   neap_lua_leave(L);
+
   /* The function may have filled its part of the stack. */
   luaL_checkstack(L, 8, "error");
   if (error->code == NEAP_ARGUMENT) {
@@ -249,8 +256,10 @@ static int fail_text(lua_State *L) {
 /* core.error{code =, message =, ..} -> error object; the line is the user's when it names none. */
 static int make_error(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
+
   /* What was looked at goes, the table stays. */
   lua_settop(L, 1);
+
   /* Raw: the table's metatable is about to be another. From below: table, key, nil, the line; the
    * set takes key and line, once nil is gone. */
   lua_pushliteral(L, "line");

@@ -37,10 +37,12 @@ neap_io_map neap_lua_io_map(lua_State *L, int index) {
 static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_io_map map = neap_lua_io_map(L, 2);
+
   /* The list is a handle: it frees what Lua has not got when a table can't be made. */
   neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+
   /* A file of one tensor without a name (.npy, pictures, sounds) is that; others are tables. */
   bool one = list->n_item == 1 && list->item[0].name[0] == '\0';
   lua_createtable(L, 0, list->n_item);
@@ -54,6 +56,7 @@ static int load(lua_State *L) {
     else
       lua_setfield(L, -2, list->item[i].name);
   }
+
   /* The second result: the texts that go along; a tensor alone may have none. */
   if (one && list->n_meta == 0) {
     neap_lua_collect(L);
@@ -96,12 +99,14 @@ static int save(lua_State *L) {
   neap_io_item single = {.name = (char[]){""}}, *item = &single;
   neap_io_pair *meta = NULL;
   int n = 1, n_meta = 0;
+
   /* What is to be saved: tensors by name, or one without. */
   lua_settop(L, 3);
   if (lua_istable(L, 2))
     item = take_items(L, 2, &n);
   else
     single.tensor = *neap_lua_tensor_at(L, 2);
+
   /* The texts that go along, as pairs in a room; a copy keeps them, as above. */
   neap_lua_only_fields(L, 3, "neap.save", (const char *const[]){"meta", NULL});
   if (lua_istable(L, 3) && neap_lua_field(L, 3, "meta") != LUA_TNIL) {
@@ -142,6 +147,7 @@ static int read_bytes(lua_State *L) {
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_io_bytes bytes = {0};
   neap_error error = {0};
+
   /* Nothing raises until the bytes are freed again: what fails is told afterwards. */
   neap_status status = neap_io_read_gz_bytes(path, &bytes, &error);
   neap_shape shape = NEAP_SHAPE((int64_t)bytes.n);
@@ -178,6 +184,7 @@ static int write_picture(lua_State *L) {
   const neap_tensor *t = neap_lua_tensor_at(L, 2);
   int quality = neap_lua_to_int(L, neap_lua_check_integer(L, 3), "quality");
   neap_error error = {0};
+
   /* The writer is given a pointer and sizes: only these tensors lie as it reads them. */
   if (t->dtype != NEAP_DTYPE_U8 || !neap_tensor_is_dense(t) || t->shape.n_dim < 2 ||
       t->shape.n_dim > 3)
@@ -225,6 +232,9 @@ static int read_csv(lua_State *L) {
   neap_error error = {0};
   if (neap_io_read_csv(path, separator[0], c, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
+
+  /* From below: the cells, the list of rows, the list of lines, one row. Cells lie one after
+   * another in one text, each with its end. */
   lua_createtable(L, (int)c->n_row, 0);
   lua_createtable(L, (int)c->n_row, 0);
   size_t from = 0;
@@ -260,6 +270,7 @@ static int write_text(lua_State *L) {
 static int make_folder(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   size_t n = strlen(path);
+
   /* The path is cut at each "/" in turn, and made whole again. */
   char *part = neap_lua_room(L, n + 1);
   memcpy(part, path, n);
@@ -284,6 +295,7 @@ static int encode_bytes(lua_State *L) {
   size_t n;
   const unsigned char *text = (const unsigned char *)neap_lua_check_lstring(L, 1, &n);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+
   /* The table is read whole before anything is made. */
   int64_t number[256] = {0}, most = 0;
   for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
@@ -293,6 +305,8 @@ static int encode_bytes(lua_State *L) {
     number[(unsigned char)key[0]] = neap_lua_check_integer(L, -1);
     most = NEAP_MAX(most, number[(unsigned char)key[0]]);
   }
+
+  /* The numbers of a vocabulary are a table of 256: text is then one look-up for each byte. */
   neap_dtype dtype = most > 255 ? NEAP_DTYPE_I32 : NEAP_DTYPE_U8;
   neap_lua_tensor *out = neap_lua_new_tensor(L);
   neap_shape shape = NEAP_SHAPE((int64_t)n);
@@ -345,6 +359,7 @@ static const char **texts_at_top(lua_State *L, int64_t *n) {
 static neap_batch_field field_at_top(lua_State *L) {
   neap_batch_field field = {0};
   neap_lua_check_type(L, -1, LUA_TTABLE);
+
   /* The copy stays where the table was: it keeps the tensor until the reader has retained it. */
   neap_lua_copy(L, -1);
   lua_replace(L, -2);
@@ -352,6 +367,7 @@ static neap_batch_field field_at_top(lua_State *L) {
   if (neap_lua_field(L, at, "source") != LUA_TNIL)
     field.source = *neap_lua_tensor_at(L, -1); /* borrowed from a copy: the reader retains it */
   lua_pop(L, 1);
+
   /* What is done to its elements, and which of them make a row. */
   neap_lua_field(L, at, "dtype");
   field.dtype = neap_lua_dtype(L, -1, field.source.dtype);
@@ -366,6 +382,8 @@ static neap_batch_field field_at_top(lua_State *L) {
     lua_pop(L, 1);
     return field;
   }
+
+  /* Pictures in files: the copy of their list, and the room of paths, stay above. */
   neap_lua_copy(L, -1);
   field.file = texts_at_top(L, &field.n_file);
   neap_lua_field(L, at, "shape");
@@ -380,6 +398,9 @@ static neap_transform *transforms_at(lua_State *L, int index, int *n) {
   *n = neap_lua_length(L, index);
   neap_transform *t = neap_lua_room(L, (size_t)*n * sizeof *t);
   luaL_checkstack(L, 3 * *n + 8, "too many transforms");
+
+  /* Each transform leaves three things on the stack: a copy of its table, the room of its numbers,
+   * its name. */
   for (int i = 0; i < *n; i++) {
     lua_rawgeti(L, index, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
@@ -420,6 +441,8 @@ static int batch_reader(lua_State *L) {
   neap_lua_only_fields(L, 3, "batch_reader",
                        (const char *const[]){"batch", "drop", "threads", "transforms", "field",
                                              "label", "seed", "epoch", "first", NULL});
+
+  /* How rows are taken: numbers of the third table, which is on top while they are read. */
   int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 2);
   neap_batch_options options = {.drop_last = neap_lua_flag(L, 3, "batch_reader", "drop", false)};
   lua_pushvalue(L, 3);
@@ -434,10 +457,12 @@ static int batch_reader(lua_State *L) {
   lua_pop(L, 2);
   if (neap_lua_field(L, 3, "transforms") != LUA_TNIL)
     options.transform = transforms_at(L, lua_gettop(L), &options.n_transform);
+
   /* Both rooms stay on the stack. A list that has changed since it was counted has nil in it, which
    * raises. */
   neap_batch_field *field = neap_lua_room(L, (size_t)n_field * sizeof *field);
   int64_t *index = neap_lua_room(L, (size_t)n_index * sizeof *index);
+
   /* Each field leaves a copy on the stack, and with files their list and its room. */
   luaL_checkstack(L, 4 * n_field + 8, "too many fields");
   for (int i = 0; i < n_field; i++) {
@@ -449,6 +474,7 @@ static int batch_reader(lua_State *L) {
     index[i] = neap_lua_check_integer(L, -1);
     lua_pop(L, 1);
   }
+
   /* The reader copies the list of rows, paths and transforms and retains the sources. */
   reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
   r->n_field = n_field;
@@ -462,6 +488,7 @@ static int batch_reader(lua_State *L) {
 static int reader_next(lua_State *L) {
   reader *r = neap_lua_any(L, 1, NEAP_LUA_READER);
   if (r->reader == NULL || neap_lua_is_closed(r)) return 0;
+
   /* Tables and handles are made now, because a batch that was taken would be lost by a raise. */
   neap_tensor *out = neap_lua_room(L, (size_t)r->n_field * sizeof *out);
   lua_createtable(L, r->n_field, 0);
@@ -469,6 +496,7 @@ static int reader_next(lua_State *L) {
     neap_lua_new_tensor(L);
     lua_rawseti(L, -2, k + 1);
   }
+
   /* From here on nothing allocates in Lua. */
   neap_error error = {0};
   int64_t n = neap_batch_reader_next(r->reader, out, &error);
@@ -480,6 +508,7 @@ static int reader_next(lua_State *L) {
     lua_pop(L, 1);
   }
   lua_pushinteger(L, n);
+
   /* The count goes below the list. */
   lua_insert(L, -2);
   return 2;

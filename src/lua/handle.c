@@ -282,8 +282,10 @@ static int call_checked(lua_State *L) {
   const neap_lua_reg *reg = f->reg;
   int most = reg->most & ~NEAP_LUA_ALONE;
   if (most == NEAP_LUA_ANY) most = INT_MAX;
+
   /* At work from here on: what follows may allocate, and so run finalisers. */
   int before = enter(L, (uintptr_t)__builtin_frame_address(0), false);
+
   /* The last argument that is not nil must be one that the function reads. A method's object is
    * not counted in the message. */
   for (int i = lua_gettop(L); i > most; i--) {
@@ -292,13 +294,16 @@ static int call_checked(lua_State *L) {
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes %d argument%s, got %d", reg->name, most,
                   most == 1 ? "" : "s", i - f->method);
   }
+
   /* close() asks who is at work, and is not itself. */
   if (reg->call == neap_lua_close) {
     work.n = before;
     return neap_lua_close(L);
   }
+
   /* Nobody is at work but this one: what is held was left so by an error of Lua's own. */
   if (before == 0) neap_lua_let_finalisers(L, true);
+
   /* The call itself. When it raises, nothing below is reached: neap_lua_leave has been there, or
    * drop_left will take the entry off. */
   bool held = (reg->most & NEAP_LUA_ALONE) != 0 && neap_lua_hold_finalisers(L);
@@ -345,6 +350,7 @@ void neap_lua_class(lua_State *L, neap_lua_kind kind, const char *field, const n
   lua_setfield(L, -3, "methods");
   lua_pushvalue(L, -1);
   lua_setfield(L, -3, "__index"); /* `meta` may replace it */
+
   /* Methods below, metatable on top: it is filled, and goes into the methods, these into the
    * classes. */
   lua_insert(L, -2);

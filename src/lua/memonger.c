@@ -87,6 +87,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_recycle_options o = {0};
   if (lua_isnoneornil(L, index)) return o;
   neap_lua_check_type(L, index, LUA_TTABLE);
+
   /* Switches, words and numbers: each field is read and popped. */
   o.dag = flag(L, index, "dag");
   o.gradients_only = flag(L, index, "gradients_only");
@@ -99,6 +100,7 @@ static neap_recycle_options recycle_options(lua_State *L, int index) {
   neap_lua_field(L, index, "keep_last");
   o.keep_last = neap_lua_to_int(L, neap_lua_opt_integer(L, -1, 0), "keep_last");
   lua_pop(L, 1);
+
   /* Lists: what they are made of stays on the stack until the call is over. */
   o.head = names(L, index, "heads", &o.n_head);
   o.shareable = names(L, index, "shareable", &o.n_shareable);
@@ -220,6 +222,7 @@ static int share(lua_State *L) {
   options.plan = &plan;
   neap_recycle_figures figures;
   int n = 0;
+
   /* From below: the arguments, the rooms, the slots in a handle that frees them, the net that is
    * the first result. */
   neap_recycle_slot **slot = (neap_recycle_slot **)neap_lua_new_block(L);
@@ -236,6 +239,7 @@ static int release(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   int n_keep, n = 0;
   const char *const *keep = neap_lua_names(L, 2, "keep", false, &n_keep);
+
   /* The list of names is a block that its handle frees; the names are interned. */
   const char ***freed = (const char ***)neap_lua_new_block(L);
   neap_lua_net *net = neap_lua_new_net(L);
@@ -256,6 +260,7 @@ static int estimate(lua_State *L) {
   lua_settop(L, 3);
   neap_lua_copy(L, 1);
   lua_replace(L, 1); /* it keeps the nets */
+
   /* Nets are borrowed: the copy at 1 keeps them, whatever becomes of the user's list. */
   int n = neap_lua_length(L, 1);
   const neap_net **net = neap_lua_room(L, ((size_t)n + 1) * sizeof *net);
@@ -270,6 +275,7 @@ static int estimate(lua_State *L) {
       lua_pop(L, 1);
   }
   neap_memory_estimate e;
+
   /* The rows by type are a block, held while tables are made of them. */
   void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(
@@ -339,6 +345,7 @@ static int same_in_place(lua_State *L) { return push_sameness(L, NEAP_SAME_IN_PL
 static int interference(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = 0, (*pair)[2] = NULL;
+
   /* Pairs of ops as one block; the slot has it before the first table is made. */
   void **held = neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_net_interference(net, &n, &pair, &error));
@@ -352,6 +359,7 @@ static int interference(lua_State *L) {
     }
     lua_seti(L, -2, i + 1);
   }
+
   /* It may be large: nothing waits for the collector. */
   neap_free(pair);
   *held = NULL;
@@ -411,6 +419,8 @@ static int assign(lua_State *L) {
   neap_assign_options options = {.exact = flag(L, 2, "exact"), .most_steps = most_steps(L, 2)};
   int n;
   neap_assign_item *item = read_items(L, 1, &n);
+
+  /* Slots are found by the library, from 0; the list that goes back counts from 1. */
   int *slot = neap_lua_room(L, ((size_t)n + 1) * sizeof *slot);
   neap_assign_figures figures;
   NEAP_LUA_TRY(L, neap_assign(n, item, &options, slot, &figures, &error));
@@ -458,6 +468,7 @@ static int best_slot(lua_State *L) {
   int n = neap_lua_length(L, 1);
   int64_t *bytes = neap_lua_room(L, ((size_t)n + 1) * sizeof *bytes);
   bool *usable = neap_lua_room(L, (size_t)n + 1);
+
   /* false stands for a slot that is taken. */
   for (int i = 0; i < n; i++) {
     lua_rawgeti(L, 1, i + 1);

@@ -180,6 +180,7 @@ void neap_lua_open_memory(lua_State *L) {
                                            {"clear_interrupt", clear_interrupt, 0},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
+
   /* From here on every DATA byte counts. */
   neap_memory_watch(on_data);
 }

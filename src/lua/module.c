@@ -29,6 +29,7 @@ static void set_engines(lua_State *L) {
 
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
+
   /* Each file puts its functions and classes into the table on top. Those that add methods to a
    * class of another file come after that one. */
   neap_lua_open_error(L);
@@ -54,6 +55,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_open_onnx(L);
   neap_lua_open_caffe(L);
   neap_lua_open_tflite(L);
+
   /* What the program is, and what it computes with. */
   neap_lua_set_text(L, "version", NEAP_VERSION);
   char kernels[160];
@@ -96,6 +98,7 @@ static int load_own(lua_State *L) {
   /* Whatever is pushed here stays below the result: texts are Lua's. */
   const char *path = lua_tostring(L, lua_upvalueindex(1));
   const char *chunk = lua_pushfstring(L, NEAP_LUA_CHUNK "%s", path);
+
   /* Text only ("t"), from both places: a compiled chunk could do anything to Lua. */
   if (!load_from_disk(L, path, chunk)) {
     size_t n;
@@ -103,6 +106,7 @@ static int load_own(lua_State *L) {
     if (text == NULL) return luaL_error(L, "the file %s is not part of this program", path);
     if (luaL_loadbufferx(L, text, n, chunk, "t") != LUA_OK) return lua_error(L);
   }
+
   /* The chunk gets the module's name, as require would give it, and gives the module. */
   lua_pushvalue(L, 1);
   lua_call(L, 1, 1);
@@ -113,10 +117,12 @@ static int load_own(lua_State *L) {
  * stack. */
 static void preload(lua_State *L, const char *path) {
   char name[128] = "neap.";
+
   /* A path that does not end in .lua, or is too long for a name, is no module. */
   size_t n = strlen(path);
   if (n < 5 || n + 6 > sizeof name || strcmp(path + n - 4, ".lua") != 0) return;
   memcpy(name + 5, path, n - 4);
+
   /* nn/init.lua is neap.nn.init, which people call neap.nn. */
   for (char *c = name; *c != '\0'; c++)
     if (*c == '/') *c = '.';
@@ -130,6 +136,7 @@ static void preload(lua_State *L, const char *path) {
 int luaopen_neap(lua_State *L) {
   neap_count_from(1);
   luaL_getsubtable(L, LUA_REGISTRYINDEX, LUA_PRELOAD_TABLE);
+
   /* package.preload is on top: require looks there first, so that no file of the user's stands in
    * for one of Neap's. */
   const char *path;
@@ -138,6 +145,7 @@ int luaopen_neap(lua_State *L) {
   lua_pushcfunction(L, luaopen_neap_core);
   lua_setfield(L, -2, "neap.core");
   lua_pop(L, 1);
+
   /* The module itself is init.lua, loaded at once. */
   lua_pushliteral(L, "init.lua");
   lua_pushcclosure(L, load_own, 1);

@@ -37,6 +37,7 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
     neap_lua_let_finalisers(L, held);
     neap_lua_remember_net(L, -1);
   }
+
   /* The handle alone is left. */
   lua_remove(L, -2);
 }
@@ -178,11 +179,14 @@ static int split_hold(lua_State *L) {
 static int rename_blobs(lua_State *L) {
   const neap_lua_net *from = neap_lua_net_at(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+
   /* The copy is walked: interning a name and making rooms may run finalisers, which could change
    * the user's table. */
   int n = neap_lua_copy(L, 2), copy = lua_gettop(L);
   const char **old = neap_lua_room(L, (size_t)n * sizeof *old),
              **new = neap_lua_room(L, (size_t)n * sizeof *new);
+
+  /* Both names are interned: they don't need the copy any more when the net reads them. */
   int i = 0;
   for (lua_pushnil(L); lua_next(L, copy) != 0; lua_pop(L, 1), i++) {
     lua_pushvalue(L, -2); /* a copy: lua_next must see the key as it was */
@@ -214,12 +218,14 @@ static int declare(lua_State *L) {
   const char *name = neap_lua_check_string(L, 2), *init = NULL;
   neap_role role = role_at(L, 3);
   neap_type type = {.dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_F32)};
+
   /* Without a table the arguments from here on would be read as sizes. */
   if (!lua_istable(L, 4))
     neap_lua_fail(L, NEAP_ARGUMENT, "\"%s\" expects a shape, {2, 3}, got a %s", name,
                   luaL_typename(L, 4));
   neap_lua_shape(L, 4, &type.shape, name);
   bool trainable = lua_toboolean(L, 7);
+
   /* All arguments are there, given or nil; rooms of attributes lie above them. */
   lua_settop(L, 8);
   neap_set *attrs = NULL;
@@ -239,6 +245,7 @@ static int declare(lua_State *L) {
                   "init of \"%s\" expects a table, e.g. neap.init.xavier {}, got a %s", name,
                   luaL_typename(L, 6));
   }
+
   /* Where the blob was declared, for messages: as given, or the user's line that runs. */
   const char *line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   NEAP_LUA_TRY(L,
@@ -270,17 +277,20 @@ static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
   lua_settop(L, 9);
+
   /* What is added. Texts are arguments or interned; lists and attributes lie in rooms above the
    * arguments until the net has copied them. */
   neap_net_call call = {.type = neap_op_name(op),
                         .name = neap_lua_opt_string(L, 6, NULL),
                         .scope = neap_lua_opt_string(L, 7, NULL)};
   call.in = neap_lua_names(L, 3, call.type, true, &call.n_in);
+
   /* Without a list of outputs the net names them. */
   if (!lua_isnil(L, 4)) call.out = neap_lua_names(L, 4, call.type, true, &call.n_out);
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   call.device = neap_lua_opt_string(L, 9, NULL);
+
   /* Types are checked as ops come, so that the message has the user's line. */
   call.typed = true;
   int at = 0;
@@ -422,6 +432,9 @@ static int subnets(lua_State *L) {
   int64_t i = neap_lua_check_integer(L, 2);
   lua_newtable(L);
   if (i < 1 || i > neap_net_n_ops(net)) return 1;
+
+  /* From below: all subnets, one of them, its handle or the names it takes. The handle retains the
+   * net around the subnet, so that it may outlive this one's handle. */
   const neap_net_op *op = neap_net_op_at(net, (int)i - 1);
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     if (neap_op_attr_at(op->op, a)->type != NEAP_ATTR_NET || op->attrs[a].net == NULL) continue;
@@ -449,6 +462,7 @@ static void push_blob(lua_State *L, const neap_net_blob *blob) {
   neap_lua_set_text(L, "bank", blob->bank);
   neap_lua_set_bool(L, "keep", blob->keep);
   neap_lua_set_bool(L, "trainable", blob->trainable);
+
   /* A type is there only where one was declared. */
   if (blob->type.dtype == NEAP_DTYPE_NONE) return;
   neap_lua_set_text(L, "dtype", neap_dtype_name(blob->type.dtype));
@@ -543,6 +557,7 @@ static int graph(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   static const char *const choice[] = {"canonical", "people", "hash", "net", NULL};
   enum { CANONICAL, PEOPLE, HASH, NET } what = (unsigned)neap_lua_check_option(L, 3, NULL, choice);
+
   /* The net is at 1: options are read against its inputs. */
   neap_options options = neap_lua_options(L, 2, 1);
   if (what == NET) {

@@ -20,6 +20,7 @@ static void push_tensor(lua_State *L, const neap_onnx_tensor *from) {
   lua_pushstring(L, from->name);
   lua_setfield(L, -2, "name");
   neap_lua_set_integer(L, "elem", from->elem_type);
+
   /* Numbers are a tensor, whose bytes may be the file's own. */
   if (from->tensor.dtype != NEAP_DTYPE_NONE) {
     neap_lua_new_tensor(L)->t = neap_tensor_retain(&from->tensor);
@@ -27,6 +28,7 @@ static void push_tensor(lua_State *L, const neap_onnx_tensor *from) {
     neap_lua_set_bool(L, "mapped", from->mapped);
     return;
   }
+
   /* Texts are bytes of any kind, zeros too. */
   lua_createtable(L, from->n_text, 0);
   for (int i = 0; i < from->n_text; i++) {
@@ -89,6 +91,7 @@ static void push_attr(lua_State *L, const neap_onnx_attr *attr) {
   lua_createtable(L, 0, 2);
   lua_pushstring(L, kinds[attr->kind]);
   lua_setfield(L, -2, "kind");
+
   /* The value is pushed last, whatever it is; a list's items go into a table of theirs. */
   if (attr->kind >= NEAP_ONNX_INTS && attr->kind <= NEAP_ONNX_TEXTS) lua_createtable(L, attr->n, 0);
   switch (attr->kind) {
@@ -119,6 +122,7 @@ static void push_attrs(lua_State *L, int n, const neap_onnx_attr *attr) {
 }
 
 static void push_nodes(lua_State *L, int n, const neap_onnx_node *node) {
+  /* From below: the list of nodes, one node, the field that lua_setfield takes. */
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     lua_createtable(L, 0, 6);
@@ -146,6 +150,8 @@ static void push_graph(lua_State *L, const neap_onnx_graph *graph) {
   lua_setfield(L, -2, "name");
   push_nodes(L, graph->n_node, graph->node);
   lua_setfield(L, -2, "nodes");
+
+  /* Weights share the storage of the file that was read: nothing of them is copied. */
   lua_createtable(L, graph->n_initializer, 0);
   for (int i = 0; i < graph->n_initializer; i++) {
     push_tensor(L, &graph->initializer[i]);
@@ -172,6 +178,8 @@ static void push_opsets(lua_State *L, int n, const neap_onnx_opset *opset) {
 }
 
 static void push_function(lua_State *L, const neap_onnx_function *f) {
+  /* A function is a graph with formal attributes, of which some have defaults; its opsets are its
+   * own. */
   lua_createtable(L, 0, 8);
   lua_pushstring(L, f->name);
   lua_setfield(L, -2, "name");
@@ -203,6 +211,9 @@ static int read_onnx(lua_State *L) {
   neap_onnx_model **model = new_model(L);
   neap_error error = {0};
   if (neap_onnx_read(path, model, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+
+  /* The handle is below; from here on the tables are made, and it frees the model when one can't
+   * be. */
   lua_createtable(L, 0, 5);
   neap_lua_set_integer(L, "ir", (*model)->ir_version);
   neap_lua_set_text(L, "producer", (*model)->producer);
@@ -338,9 +349,13 @@ static int take_values(taker *t, const char *key, neap_onnx_value **out) {
                                .kind = "tensor",
                                .elem_type = (int)take_integer(t, "elem", 0),
                                .n_dim = -1};
+
+    /* Without a list of dimensions the shape is unknown, which is told from a shape of none. */
     bool has = neap_lua_field(L, -1, "dims") == LUA_TTABLE;
     lua_pop(L, 1);
     value->n_dim = has ? open_list(t, "dims") : -1;
+
+    /* A dimension is a number, a name, or unknown: -1 without a name. */
     neap_onnx_dim *dim = kept(t, NEAP_MAX(value->n_dim, 0), sizeof *dim);
     for (int d = 0; d < value->n_dim; d++) {
       int type = lua_rawgeti(L, -1, d + 1);
@@ -364,12 +379,17 @@ static neap_onnx_attr take_attr(taker *t, const char *name) {
   const char *kind = take_field(t, "kind");
   for (int i = 0; i < NEAP_COUNT(kinds); i++)
     if (strcmp(kind, kinds[i]) == 0) out.kind = (neap_onnx_attr_kind)i;
+
+  /* The kind says what the value must be; what is read as a table must be one, since raw access to
+   * anything else is none of Lua's. */
   neap_lua_field(L, -1, "value");
   bool is_list = out.kind >= NEAP_ONNX_INTS && out.kind <= NEAP_ONNX_TEXTS;
   bool is_table = is_list || out.kind == NEAP_ONNX_TENSOR || out.kind == NEAP_ONNX_GRAPH;
   if (is_table && !lua_istable(L, -1))
     neap_lua_fail(L, NEAP_ARGUMENT, "attribute \"%s\" has no table", name);
   if (is_list) out.n = neap_lua_length(L, -1);
+
+  /* Texts are the table's own; lists and graphs lie in rooms that the anchor keeps. */
   switch (out.kind) {
     case NEAP_ONNX_INT: out.i = lua_tointeger(L, -1); break;
     case NEAP_ONNX_FLOAT: out.f = lua_tonumber(L, -1); break;
@@ -411,6 +431,8 @@ static int take_attrs(taker *t, neap_onnx_attr **out) {
   open_list(t, "attrs");
   int n = 0, at = lua_gettop(L);
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n++;
+
+  /* Counted first, since the room must not move while attributes hold pointers into it. */
   *out = kept(t, n, sizeof **out);
   n = 0;
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
@@ -448,6 +470,8 @@ static void take_graph(taker *t, neap_onnx_graph *out) {
   lua_State *L = t->L;
   out->name = take_field(t, "name");
   out->n_node = take_nodes(t, &out->node);
+
+  /* A list that is opened stays on top until all of its items have been read. */
   out->n_initializer = open_list(t, "initializers");
   out->initializer = kept(t, out->n_initializer, sizeof *out->initializer);
   for (int i = 0; i < out->n_initializer; i++) {
@@ -485,6 +509,8 @@ static int write_onnx(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   lua_Integer inline_bytes = neap_lua_opt_integer(L, 3, 0);
+
+  /* Above the arguments lies the anchor, which keeps all rooms until the file is written. */
   lua_newtable(L);
   taker t = {.L = L, .anchor = lua_gettop(L)};
   neap_onnx_model model = {0};
@@ -508,6 +534,7 @@ void neap_lua_open_onnx(lua_State *L) {
                                            {"write_onnx", write_onnx, 3},
                                            {NULL, NULL, 0}};
   neap_lua_functions(L, functions, false);
+
   /* core.onnx_types: {[number] = {name =, dtype =}} */
   lua_newtable(L);
   for (int type = 0; type < 64; type++) {

@@ -90,9 +90,11 @@ static void take_list(lua_State *L, const neap_op *op, const neap_attr *attr,
                       neap_attr_value *value) {
   bool single = lua_type(L, -1) == LUA_TNUMBER;
   if (!single && !is_list_at_top(L)) fail_type(L, op, attr, "a list of numbers");
+
   /* The list may be long: the limit keeps a table with a far length from taking gigabytes. */
   int n = single ? 1 : neap_lua_length(L, -1);
   if (n > 1 << 26) fail_type(L, op, attr, "a list of at most 67,108,864 numbers");
+
   /* From below: the list, its room, one item. At the end the room takes the list's place. */
   int list = lua_gettop(L);
   int64_t *ints = neap_lua_room(L, (size_t)n * sizeof *ints); /* doubles are as wide */
@@ -210,6 +212,7 @@ static int take_positional(lua_State *L, int index, const neap_op *op, neap_set 
     take_attr(L, op, n, &set[n]);
     n++;
   }
+
   /* Each value stays on the stack: a list's room, or what the attribute borrows. */
   luaL_checkstack(L, n_item + 8, "too many attributes");
   for (; item <= n_item; item++, n++) {
@@ -233,6 +236,7 @@ static bool is_set(const neap_set *set, int n, const char *name) {
  * words C programs get too. */
 neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char *const *skip) {
   index = lua_absindex(L, index);
+
   /* The keys are counted in the copy, which nothing changes: how many there are, and how many of
    * them are no texts. */
   int n_key = 0, n_item = 0;
@@ -247,10 +251,12 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
   }
   neap_set *set = neap_lua_room(L, (size_t)(n_key + 1) * sizeof *set);
   if (n_key == 0) return set;
+
   /* Positions are 1 to n: else one would be passed over unsaid. */
   if (n_item != (int)lua_rawlen(L, index))
     neap_lua_fail(L, NEAP_ATTRIBUTE, "%s: attributes by position are a list from 1 without gaps",
                   neap_op_name(op));
+
   /* By position first. An initialiser has its op's name there, and nothing else. */
   int n_before = skip == NULL ? take_positional(L, index, op, set) : 0;
   if (skip != NULL && n_item > 1)
@@ -259,6 +265,7 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
       "%s: an initialiser takes its attributes by name, e.g. { \"Constant\", value = 1 }",
       neap_op_name(op));
   luaL_checkstack(L, n_key + 8, "too many attributes");
+
   /* Then by name, each into the next entry of `set`. */
   neap_set *last = set + n_before;
   lua_pushnil(L);
@@ -292,12 +299,14 @@ neap_set *neap_lua_attrs(lua_State *L, int index, const neap_op *op, const char 
 static int eager(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
+
   /* As many results as the caller wants, else those that must be there. */
   lua_Integer asked = neap_lua_opt_integer(L, 4, neap_op_n_results(op));
   if (asked < 0 || asked > 4096)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s: %lld outputs are asked for", neap_op_name(op),
                   (long long)asked);
   int n_in = NEAP_MIN(neap_lua_length(L, 2), 4096), n_out = (int)asked;
+
   /* Rooms for both lists, the arguments below them. */
   neap_tensor *in = neap_lua_room(L, (size_t)n_in * sizeof *in),
               *out = neap_lua_room(L, (size_t)n_out * sizeof *out);
@@ -309,11 +318,13 @@ static int eager(lua_State *L) {
   }
   neap_set *attrs = neap_lua_attrs(L, 3, op, NULL);
   luaL_checkstack(L, n_out + 4, "too many outputs");
+
   /* Handles for the outputs, before the op runs: a result must have an owner when the next handle
    * can't be made. */
   int first = lua_gettop(L) + 1;
   for (int k = 0; k < n_out; k++) neap_lua_new_tensor(L);
   NEAP_LUA_TRY(L, neap_run_op(neap_op_name(op), n_in, in, attrs, n_out, out, &error));
+
   /* They are on top, in order: the results as they are. */
   for (int k = 0; k < n_out; k++) neap_lua_tensor_handle(L, first + k)->t = out[k];
   neap_lua_collect(L);
@@ -484,6 +495,7 @@ static int record(lua_State *L) {
   const neap_op *op = neap_lua_op(L, 1);
   neap_op_record r = neap_op_read(op);
   lua_createtable(L, 0, 23);
+
   /* What it does, in words. */
   neap_lua_set_text(L, "name", r.name);
   neap_lua_set_text(L, "summary", r.summary);
@@ -492,6 +504,7 @@ static int record(lua_State *L) {
   neap_lua_set_text(L, "source", r.source);
   neap_lua_set_text(L, "cases", r.cases);
   neap_lua_set_text(L, "long_cases", r.long_cases);
+
   /* What it is to the library. */
   neap_lua_set_bool(L, "internal", r.internal);
   neap_lua_set_bool(L, "control", r.control);
@@ -499,6 +512,7 @@ static int record(lua_State *L) {
   neap_lua_set_bool(L, "random", r.random);
   neap_lua_set_bool(L, "gradient", r.gradient);
   neap_lua_set_bool(L, "no_grad", r.no_grad);
+
   /* What it makes of numbers that are out of the ordinary. */
   neap_lua_set_text(L, "nan", r.nan);
   neap_lua_set_text(L, "infinity", r.infinity);
@@ -507,6 +521,7 @@ static int record(lua_State *L) {
   lua_pushnumber(L, r.sum_error);
   lua_setfield(L, -2, "sum_error");
   neap_lua_set_text(L, "special", r.special);
+
   /* Lists: each is pushed above the table, which takes it. */
   push_args(L, r.input, r.n_input);
   lua_setfield(L, -2, "inputs");

@@ -86,6 +86,7 @@ static const neap_mem_param *take_mem_param(lua_State *L) {
   int at = lua_gettop(L);
   if (!lua_istable(L, at))
     neap_lua_fail(L, NEAP_ARGUMENT, "mem_param expects a table, got a %s", luaL_typename(L, at));
+
   /* Raw fields: what is pushed for them stays, below the names. */
   neap_mem_param *param = neap_lua_room(L, sizeof *param);
   param->no_optimize_train =
@@ -108,6 +109,7 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
                   "banks expects a list such as { neap.bank { \"fast\", bytes = \"2MiB\" } }, got "
                   "one without a name");
   bank->name = neap_lua_name(L, -1, "the name of a bank"); /* interned: the table may change */
+
   /* A field that nothing reads may be one that was mistyped. */
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? neap_lua_text(L, -2, "a bank") : "";
@@ -116,12 +118,15 @@ void neap_lua_take_bank(lua_State *L, neap_bank *bank) {
                     "bank \"%s\": nothing reads its field \"%s\"; it takes name, bytes, kind",
                     bank->name, luaL_tolstring(L, -2, NULL));
   }
+
+  /* A bank without bytes has no limit; one without a kind is ordinary. */
   if (neap_lua_field(L, at, "bytes") != LUA_TNIL)
     bank->bytes = (int64_t)neap_lua_bytes(L, -1, "bytes of a bank");
   if (neap_lua_field(L, at, "kind") != LUA_TNIL &&
       !neap_bank_kind_from_name(neap_lua_check_string(L, -1), &bank->kind))
     neap_lua_fail(L, NEAP_ARGUMENT, "bank \"%s\": kind is one of ordinary, huge, got \"%s\"",
                   bank->name, lua_tostring(L, -1));
+
   /* Fields go, the bank stays. */
   lua_settop(L, at);
 }
@@ -134,6 +139,7 @@ static lua_Integer count_banks(lua_State *L, int at, bool *alone) {
   *alone = neap_lua_field(L, at, "name") == LUA_TSTRING;
   lua_pop(L, 1);
   if (*alone) return 1;
+
   /* As many keys as items: none is a name, and none lies beyond a gap. */
   lua_Integer n = neap_lua_length(L, at), n_key = 0;
   for (lua_pushnil(L); lua_next(L, at) != 0; lua_pop(L, 1)) n_key++;
@@ -154,6 +160,7 @@ static const neap_bank *take_banks(lua_State *L, int *n_bank) {
   bool alone;
   if (lua_isnil(L, at)) return NULL;
   lua_Integer n = count_banks(L, at, &alone);
+
   /* Each bank is pushed above the room, read and popped; its name is interned. */
   neap_bank *bank = neap_lua_room(L, (size_t)n * sizeof *bank);
   for (lua_Integer i = 0; i < n; i++) {
@@ -177,6 +184,7 @@ _Noreturn static void fail_unknown(lua_State *L, const neap_net *net, const char
   const char *best = NULL;
   int least = neap_text_reach(key);
   const neap_option *option;
+
   /* The options that Lua takes, then the net's inputs: the nearest of all. A later one must be
    * nearer than the best so far. */
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
@@ -206,6 +214,7 @@ static void take_input(lua_State *L, const char *key, reading *r) {
   if (blob == NULL || blob->role != NEAP_ROLE_INPUT) fail_unknown(L, r->net, key);
   for (int i = 0; i < r->options.n_inputs; i++)
     if (r->input[i].name == blob->name) return; /* said in `inputs`, which counts first */
+
   /* There is room for one of each key in both tables. */
   neap_input *input = &r->input[r->options.n_inputs++];
   *input = (neap_input){blob->name, blob->type};
@@ -334,6 +343,7 @@ static int64_t own_arena(lua_State *L, const neap_net *net, const neap_options *
     neap_range_free(range);
     return bytes;
   }
+
   /* The handle owns the plan until its figure is read, and it goes at once, since it may be
    * large. */
   neap_memory_plan **plan = neap_lua_new_plan(L);
@@ -367,6 +377,7 @@ neap_options neap_lua_options_for(lua_State *L, int index, int net_index, bool i
   static const char who[] = "a table of memory options";
   index = lua_absindex(L, index);
   reading r = {.net = neap_lua_net_at(L, net_index)->net};
+
   /* The environment speaks first, so that the table can say otherwise. */
   const char *profile = getenv("NEAP_PROFILE");
   if (profile != NULL && profile[0] != '\0' && strcmp(profile, "0") != 0)
@@ -387,15 +398,18 @@ neap_options neap_lua_options_for(lua_State *L, int index, int net_index, bool i
     take_table(L, index, &r);
     take_lists(L, index, &r);
   }
+
   /* Where there is a range of batches, lua/neap/memory/range.lua has taken the largest one out. */
   if (r.options.max_batch != 0)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s",
                   "max_batch has no meaning here: nothing shares its bytes");
   if (r.options.store != NEAP_OFF) r.options.db = neap_lua_store(L);
   NEAP_LUA_TRY(L, neap_options_check(&r.options, NEAP_FACE_LUA, who, &error));
+
   /* The line of the script that asks, for the database. Its text stays on the stack. */
   const char *script = neap_lua_line(L);
   r.options.script = script[0] != '\0' ? script : NULL;
+
   /* Last, since it plans with all the other options. */
   if (r.percent != NULL)
     r.options.budget = percent_of_plan(L, r.percent, r.net, &r.options, in_range);
@@ -415,6 +429,7 @@ static int memory_options(lua_State *L) {
                                      "names", "banks", "mem_param", "inputs"};
   static const char *const key[] = {"none", "derived", "own"};
   const neap_option *option;
+
   /* From below: all options, one option, its faces. */
   lua_newtable(L);
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
@@ -451,6 +466,7 @@ static int check_memory_options(lua_State *L) {
   const char *who = neap_lua_check_string(L, 1);
   neap_lua_check_type(L, 2, LUA_TTABLE);
   unsigned face = face_at(L, 3);
+
   /* From below: who, options, face; 4: the copy, 5: the key, 6: the value. */
   lua_settop(L, 3);
   neap_lua_copy(L, 2);

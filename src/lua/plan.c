@@ -138,6 +138,7 @@ static void push_tree(lua_State *L) {
     lua_rawseti(L, -2, s + 1);
   }
   lua_setfield(L, -2, "ops");
+
   /* The tree goes where the cursor of values was, and what lies above it goes. */
   lua_replace(L, at - 1);
   lua_settop(L, at - 1);
@@ -228,6 +229,8 @@ static int svg(lua_State *L) {
       lua_pop(L, 1);
     }
   }
+
+  /* Times by step are copied into a room, since the list may change while the text is made. */
   char **out = (char **)neap_lua_new_block(L);
   NEAP_LUA_TRY(L, neap_memory_plan_svg(plan, &drawing, out, &error));
   return neap_lua_push_text(L, out);

@@ -47,6 +47,7 @@ static const char warned_key;
 /* A trouble with the database is told once, not for every program that meets it. */
 void neap_lua_warn(lua_State *L, const char *warning) {
   if (warning[0] == '\0') return;
+
   /* From "database" on the words are the same for each program; what the registry has is what was
    * said last. */
   const char *trouble = strstr(warning, "database \"");
@@ -68,11 +69,13 @@ void neap_lua_warn(lua_State *L, const char *warning) {
 static int compile(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
+
   /* From below: workspace, net, options, range; above them the rooms of the options. */
   lua_settop(L, 4);
   const neap_range *range = neap_lua_opt_range(L, 4);
   neap_options options = neap_lua_options_for(L, 3, 2, range != NULL);
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
+
   /* What the program works on stays alive with it: workspace and net in the user value of the
    * handle. */
   lua_createtable(L, 0, 3);
@@ -82,11 +85,13 @@ static int compile(lua_State *L) {
   lua_setfield(L, -2, "net");
   lua_setiuservalue(L, -2, 1);
   neap_lua_note_script(L, options.db);
+
   /* From here on the handle lets go of the workspace, whatever raises. */
   h->ws = neap_workspace_retain(ws);
   NEAP_LUA_TRY(L, range != NULL
                     ? neap_range_session(range, ws, net->net, 0, &options, &h->session, &error)
                     : neap_session_open(ws, net->net, &options, &h->session, &error));
+
   /* Said once a program; a run may find more to say. */
   neap_lua_warn(L, neap_session_warning(h->session));
   h->warned = neap_session_warning(h->session)[0] != '\0';
@@ -126,16 +131,19 @@ static int run_micro(lua_State *L) {
   neap_lua_check_type(L, 2, LUA_TTABLE);
   neap_lua_check_type(L, 3, LUA_TTABLE);
   lua_settop(L, 7);
+
   /* Finalisers may run whenever a room is made: the copies are what C reads. */
   int n_input = neap_lua_copy(L, 2);
   lua_replace(L, 2); /* the copies keep tensors and programs */
   neap_lua_copy(L, 3);
   lua_replace(L, 3);
+
   /* What ends the step, and how much what is held weighs. */
   neap_micro_step step = {.n_part = neap_lua_length(L, 3), .after[1] = program_at(L, 4)->session};
   if (!lua_isnil(L, 5)) step.after[0] = program_at(L, 5)->session;
   step.kept = lua_isnil(L, 6) ? 0 : neap_lua_check_number(L, 6);
   step.added = lua_isnil(L, 7) ? 0 : neap_lua_check_number(L, 7);
+
   /* Both lists in rooms: a raise below leaves nothing behind. */
   neap_micro_input *input = neap_lua_room(L, (size_t)n_input * sizeof *input);
   neap_micro_part *part = neap_lua_room(L, (size_t)step.n_part * sizeof *part);
@@ -147,6 +155,7 @@ static int run_micro(lua_State *L) {
     input->rows = *neap_lua_tensor_at(L, -2);
     lua_pop(L, 1);
   }
+
   for (int p = 0; p < step.n_part; p++) {
     /* Each program stays on the stack, in the place of its row: nobody can collect it during the
      * run. */

@@ -92,11 +92,13 @@ static int ask(lua_State *L) {
 static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
                                 neap_options *options, neap_error *error) {
   source *s = context;
+
   /* What the answer before needed goes; the function stays. */
   lua_settop(s->L, s->top);
   lua_pushvalue(s->L, s->top);
   lua_pushlightuserdata(s->L, s);
   lua_pushinteger(s->L, n);
+
   /* Here no error may pass: neap_fit_batch holds what only it can free. */
   if (neap_lua_call_protected(s->L, 2, LUA_MULTRET) != LUA_OK) {
     s->raised = true;
@@ -113,6 +115,7 @@ static neap_status net_of_batch(void *context, int64_t n, const neap_net **net,
  */
 static int fit_batch(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TFUNCTION);
+
   /* From below: f, max, update, hold; 5: the plan's handle; 6: `ask` around f, which calls start
    * from. */
   lua_settop(L, 4);
@@ -126,20 +129,24 @@ static int fit_batch(lua_State *L) {
   lua_pushvalue(L, 1);
   lua_pushcclosure(L, ask, 1);
   s.top = lua_gettop(L);
+
   /* Taken now: within the search nothing may raise. */
   luaL_checkstack(L, 8, "fit_batch");
   int64_t n;
   neap_error error = {0};
+
   /* f may close their handles; nothing is raised meanwhile */
   if (update != NULL) neap_net_retain(update);
   if (hold != NULL) neap_net_retain(hold);
   neap_status status = neap_fit_batch(&fit, &n, plan, &error);
   neap_net_free(update);
   neap_net_free(hold);
+
   /* Lua's own error is on top, as it was raised. */
   if (s.raised) return neap_lua_leave(L), lua_error(L);
   if (status != NEAP_OK) neap_lua_raise(L, &error);
   neap_lua_warn(L, neap_memory_plan_warning(*plan));
+
   /* The batch, and its plan. */
   lua_pushinteger(L, n);
   lua_pushvalue(L, 5);
@@ -155,6 +162,7 @@ static int micro_beside(lua_State *L) {
   neap_options options = neap_lua_options(L, 2, 1);
   neap_beside beside = {0};
   NEAP_LUA_TRY(L, neap_micro_beside(update, hold, &options, &beside, &error));
+
   /* Two numbers, as the option _beside takes them. */
   lua_createtable(L, 2, 0);
   lua_pushinteger(L, (lua_Integer)beside.bytes);

@@ -33,11 +33,14 @@ static int new_run(lua_State *L) {
   neap_db *db = neap_lua_store(L);
   if (db == NULL || neap_db_is_readonly(db)) return 0;
   neap_run_about about = {0};
+
   /* The texts stay on the stack until the run has copied them. */
   if (neap_lua_field(L, 1, "net") != LUA_TNIL) about.net = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "mode") != LUA_TNIL) about.mode = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "tag") != LUA_TNIL) about.tag = neap_lua_check_string(L, -1);
   if (neap_lua_field(L, 1, "batch") != LUA_TNIL) about.batch = neap_lua_check_integer(L, -1);
+
+  /* The line of the script that makes the run, on the stack like the rest. */
   about.script = neap_lua_line(L);
   if (about.script[0] == '\0') about.script = NULL;
   neap_lua_note_script(L, db);
@@ -87,6 +90,9 @@ static int64_t take_bytes(lua_State *L, int index, const char *key) {
 static void take_alive(lua_State *L, int index, const char *what, int *n, neap_live_bytes *alive) {
   if (neap_lua_field(L, index, what) != LUA_TTABLE) return;
   const int list = lua_gettop(L);
+
+  /* What is no table ends the list, and a row without a name says nothing: a script may have
+   * changed the object. */
   for (int i = 0; i < NEAP_MOST_NAMED && lua_rawgeti(L, list, i + 1) == LUA_TTABLE; i++) {
     static const char *const key[] = {"name", "module", "line"};
     const int at = lua_gettop(L);
@@ -114,11 +120,15 @@ static void take_error(lua_State *L, int index, neap_error *error) {
   if (strcmp(code, name) == 0) error->code = NEAP_##symbol;
   NEAP_STATUS_MAP(X)
 #undef X
+
+  /* Texts of the record are copied into its own room, and cut there. */
   take_text(L, index, "message", error->message, sizeof error->message);
   take_text(L, index, "op", error->op, sizeof error->op);
   take_text(L, index, "blob", error->blob, sizeof error->blob);
   take_text(L, index, "line", error->line, sizeof error->line);
   take_text(L, index, "hint", error->hint, sizeof error->hint);
+
+  /* Of a refusal the figures, and who is alive: the run's row keeps them. */
   if (error->code != NEAP_BUDGET && error->code != NEAP_MEMORY) return;
   luaL_checkstack(L, 16, "an error's lists");
   error->request_bytes = take_bytes(L, index, "request_bytes");
@@ -127,6 +137,7 @@ static void take_error(lua_State *L, int index, neap_error *error) {
   take_alive(L, index, "modules", &error->n_module, error->modules);
   error->limit_bytes = take_bytes(L, index, "limit_bytes");
   error->least_bytes = take_bytes(L, index, "least_bytes");
+
   /* Stays on the stack, too. */
   if (neap_lua_field(L, index, "limit") == LUA_TSTRING) error->limit = lua_tostring(L, -1);
 }

@@ -49,6 +49,7 @@ void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
     lua_pushvalue(L, -1);
     lua_rawsetp(L, -3, scope);
   }
+
   /* The handle alone is left. */
   lua_remove(L, -2);
 }
@@ -65,6 +66,7 @@ static bindings take_bindings(lua_State *L, int index) {
   bindings b = {0};
   if (lua_isnoneornil(L, index)) return b;
   neap_lua_check_type(L, index, LUA_TTABLE);
+
   /* The copy keeps the inner names, which are Lua's texts; outer ones are interned. */
   int n = neap_lua_copy(L, index);
   index = lua_gettop(L);
@@ -201,9 +203,11 @@ static neap_step take_step(lua_State *L, int index) {
     .report_net = text_field(L, index, "report"),
     .report_every_ms = integer_field(L, index, "report_every_ms"),
     .run_every_ms = integer_field(L, index, "run_every_ms")};
+
   /* The handle stays on the stack: it keeps its net. */
   if (neap_lua_field(L, index, "given_report") != LUA_TNIL)
     step.given_report = neap_lua_net_at(L, -1)->net;
+
   /* Nets by name, and beside each the net itself where one was given. The copy keeps their
    * handles. */
   neap_lua_field(L, index, "nets");
@@ -218,6 +222,7 @@ static neap_step take_step(lua_State *L, int index) {
   }
   step.net = net;
   step.given = given;
+
   /* Steps within it, from a copy too: reading one allocates. */
   neap_lua_field(L, index, "steps");
   neap_lua_check_type(L, -1, LUA_TTABLE);
@@ -240,10 +245,12 @@ static neap_step take_step(lua_State *L, int index) {
 static int run_steps(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   lua_settop(L, 4);
+
   /* Without a net there are no inputs to name, and no options to read. */
   neap_options options = {0};
   if (!lua_isnil(L, 3)) options = neap_lua_options(L, 4, 3);
   neap_step root = take_step(L, 2);
+
   /* What the run's plans have to say comes before its error. */
   char warning[NEAP_WARNING_TEXT];
   neap_error error = {0};

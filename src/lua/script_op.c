@@ -59,6 +59,9 @@ static bool carry_out(task *t) {
   lua_State *L = neap_lua_at_work();
   const char *name = t->of->op.name;
   bool is_home = false;
+
+  /* Only in the state that defined the op, and while this thread is in a call of Neap: the script's
+   * functions are values of that state. */
   if (L != NULL && t->of->home != NULL && lua_checkstack(L, 16)) {
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     is_home = lua_tothread(L, -1) == t->of->home;
@@ -72,8 +75,12 @@ static bool carry_out(task *t) {
              name);
     return false;
   }
+
+  /* Handles that were there before are fenced off while the script runs: one of them may be in the
+   * midst of this very run. */
   int top = lua_gettop(L);
   uint64_t fence = neap_lua_fence(true, 0);
+
   /* From below: the function, the task, the table. */
   lua_pushcfunction(L, t->call);
   lua_pushlightuserdata(L, t);
@@ -87,6 +94,8 @@ static bool carry_out(task *t) {
     if (neap_lua_call_protected(L, 2, 0) != LUA_OK)
       snprintf(t->text, sizeof t->text, "an error that can't be printed");
   }
+
+  /* As it was, after an error, too: an op's function may be called within another one's. */
   neap_lua_fence(false, fence);
   lua_settop(L, top);
   return done;
@@ -135,13 +144,16 @@ static void push_types(lua_State *L, int n, const neap_type *type) {
 static int call_infer(lua_State *L) {
   task *t = lua_touserdata(L, 1);
   neap_infer *c = t->infer;
+
+  /* From below: the task, the op's table; the call's answer is then 3. */
   push_function(L, "infer");
   push_attrs(L, c->op, c->attrs);
   push_types(L, c->n_in, c->in);
   lua_pushinteger(L, c->n_out);
   lua_call(L, 3, 1);
+
+  /* lua/neap/ops/define.lua has looked at what the script gave. */
   for (int k = 0; k < c->n_out; k++) {
-    /* lua/neap/ops/define.lua has looked at what the script gave. */
     lua_rawgeti(L, 3, k + 1);
     lua_getfield(L, 4, "dtype");
     c->out[k].dtype = neap_lua_dtype(L, 5, NEAP_DTYPE_NONE);
@@ -203,6 +215,9 @@ static void take_copy(lua_State *L, int index, const neap_operand *operand) {
 static int call_run(lua_State *L) {
   task *t = lua_touserdata(L, 1);
   const neap_call *c = t->run;
+
+  /* From below: the task, the op's table, the function and its three arguments; the answer is then
+   * 3. */
   push_function(L, "run");
   push_attrs(L, c->op, c->attrs);
   lua_createtable(L, c->n_in, 0);
@@ -213,11 +228,16 @@ static int call_run(lua_State *L) {
       push_copy(L, &c->in[i]);
     lua_seti(L, -2, i + 1);
   }
+
+  /* The types of the outputs are said, so that the script need not find them again. Their room goes
+   * once the list is made. */
   neap_type *type = neap_lua_room(L, (size_t)NEAP_MAX(c->n_out, 1) * sizeof *type);
   for (int k = 0; k < c->n_out; k++) type[k] = c->out[k].type;
   push_types(L, c->n_out, type);
   lua_remove(L, -2);
   lua_call(L, 3, 1);
+
+  /* What the script gave is copied over: it may keep its own tensors. */
   for (int k = 0; k < c->n_out; k++) {
     if (c->out[k].data == NULL) continue;
     lua_rawgeti(L, 3, k + 1);
@@ -283,6 +303,9 @@ static void emit(lua_State *L, scene *s, const neap_net_op *op) {
                "its gradient holds %s, which is no op of values: write it without branches, loops "
                "and gradients",
                record.name);
+
+  /* A node of the graph instead of an op of the net, with the same attributes. Rooms go at the end:
+   * the graph copies what it keeps. */
   int n_attr = neap_op_n_attrs(op->op), top = lua_gettop(L);
   neap_value_id *in = neap_lua_room(L, (size_t)(op->n_in + 1) * sizeof *in),
                 *out = neap_lua_room(L, (size_t)(op->n_out + 1) * sizeof *out);
@@ -304,6 +327,7 @@ static void write_out(lua_State *L, const neap_net *net, neap_grad *g, int index
   scene s = {.net = net, .grad = g};
   s.known = neap_lua_room(L, (size_t)(most + 1) * sizeof *s.known);
   char name[32];
+
   /* The arguments, by the names that lua/neap/ops/define.lua declares. */
   for (int i = 0; i < g->n_in; i++) {
     snprintf(name, sizeof name, "in%d", i + 1);
@@ -315,6 +339,8 @@ static void write_out(lua_State *L, const neap_net *net, neap_grad *g, int index
     snprintf(name, sizeof name, "dout%d", k + 1);
     if (g->dout[k] != NEAP_NO_VALUE) learn(&s, neap_intern(name), g->dout[k]);
   }
+
+  /* Op by op, and then each name that the function gave is the gradient of one input. */
   for (int i = 0; i < n_op; i++) emit(L, &s, neap_net_op_at(net, i));
   for (int i = 0; i < g->n_in; i++) {
     lua_rawgeti(L, index, i + 1);
@@ -331,6 +357,9 @@ static int call_grad(lua_State *L) {
   neap_grad *g = t->grad;
   push_function(L, "grad");
   push_attrs(L, g->op, g->attrs);
+
+  /* One room serves the three lists of types, one after the other; it lies below them and is taken
+   * out before the call. */
   int n = NEAP_MAX(g->n_in, g->n_out);
   neap_type *type = neap_lua_room(L, (size_t)(n + 1) * sizeof *type);
   int room = lua_gettop(L);
@@ -340,6 +369,8 @@ static int call_grad(lua_State *L) {
     for (int i = 0; i < counts[part]; i++) type[i] = neap_grad_type(g, values[part][i]);
     push_types(L, counts[part], type);
   }
+
+  /* Which gradients are wanted: the others need not be written. */
   lua_createtable(L, g->n_in, 0);
   for (int i = 0; i < g->n_in; i++) {
     lua_pushboolean(L, g->want[i]);
@@ -393,6 +424,8 @@ static bool next_item(lua_State *L, int list, int i) {
 /* Operands from field `key` of the record at index 1. */
 static void take_args(lua_State *L, const char *key, neap_arg *args, int most) {
   int top = lua_gettop(L), list = top + 1;
+
+  /* From below: the list, one item; each field is pushed, read and popped. */
   neap_lua_field(L, 1, key);
   for (int i = 0; next_item(L, list, i); i++) {
     if (i == most) neap_lua_fail(L, NEAP_ARGUMENT, "an op has at most %d %s", most, key);
@@ -400,6 +433,8 @@ static void take_args(lua_State *L, const char *key, neap_arg *args, int most) {
     args[i].doc = text_of(L, "doc");
     if (flag_of(L, "optional")) args[i].flags |= NEAP_ARG_OPTIONAL;
     if (flag_of(L, "variadic")) args[i].flags |= NEAP_ARG_VARIADIC;
+
+    /* A set of dtypes as a list of their names; without one it is 0, the floats. */
     neap_lua_field(L, -1, "dtypes");
     int dtypes = lua_gettop(L);
     for (int d = 0; lua_istable(L, dtypes) && lua_rawgeti(L, dtypes, d + 1) == LUA_TSTRING; d++) {
@@ -431,6 +466,9 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
     attr->unlike_default = !attr->required;
     return value;
   }
+
+  /* lua/neap/ops/define.lua has checked the default against its type; here it is put into the
+   * record's form: positions and axes from 0, words by their number. */
   switch (attr->type) {
     case NEAP_ATTR_FLOAT: value.f = lua_tonumber(L, -1); break;
     case NEAP_ATTR_BOOL: value.i = lua_toboolean(L, -1); break;
@@ -459,6 +497,8 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
         if (attr->type == NEAP_ATTR_AXES && list[i] > 0) list[i]--;
         lua_pop(L, 1);
       }
+
+      /* Not freed: a record lives as long as the process. */
       int64_t *copy = calloc((size_t)n + 1, sizeof *copy);
       if (copy == NULL) neap_lua_fail(L, NEAP_MEMORY, "no memory for an op");
       memcpy(copy, list, (size_t)n * sizeof *copy);
@@ -521,10 +561,13 @@ static void take_record(lua_State *L, neap_op *op) {
   op->grad_formula = text_of(L, "grad_formula");
   op->no_grad = flag_of(L, "no_grad");
   op->internal = flag_of(L, "internal");
+
   /* A function that there is is one that is called. */
   if (flag_of(L, "grad")) op->grad = grad;
   if (flag_of(L, "cost")) op->cost = cost;
   lua_pop(L, 1);
+
+  /* The last place of each list stays empty: it ends the list. */
   take_args(L, "inputs", op->inputs, NEAP_OP_MAX_IN - 1);
   take_args(L, "outputs", op->outputs, NEAP_OP_MAX_OUT - 1);
   take_attrs(L, op->attrs);
@@ -539,10 +582,13 @@ static void take_record(lua_State *L, neap_op *op) {
 static int define_op(lua_State *L) {
   neap_lua_check_type(L, 1, LUA_TTABLE);
   const char *origin = neap_lua_check_string(L, 2);
+
   /* Whole before it is where it stays: what is refused leaves nothing. */
   neap_op *op = neap_lua_room(L, sizeof *op);
   take_record(L, op);
   script_op **slot = neap_lua_new(L, sizeof *slot, NEAP_LUA_OP);
+
+  /* From here on the record has its final address, which kernels and the registry know it by. */
   script_op *s = calloc(1, sizeof *s);
   if (s == NULL) neap_lua_fail(L, NEAP_MEMORY, "no memory for an op");
   s->op = *op;
@@ -552,6 +598,8 @@ static int define_op(lua_State *L) {
   lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
   s->home = lua_tothread(L, -1);
   lua_pop(L, 1);
+
+  /* Refused, it was never seen by anybody, so that it may go. */
   neap_error error = {0};
   if (neap_op_add(&s->op, origin, &error) != NEAP_OK) {
     free(s);

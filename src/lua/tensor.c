@@ -34,6 +34,7 @@ bool neap_lua_is_tensor(lua_State *L, int index) {
 neap_tensor *neap_lua_tensor_at(lua_State *L, int index) {
   neap_lua_tensor *handle = neap_lua_at(L, index, NEAP_LUA_TENSOR);
   if (handle->t.storage == NULL) neap_lua_fail(L, NEAP_RELEASED, "the tensor was closed");
+
   /* A run has used the bytes since: what lies there may be anything, so it isn't shown. */
   if (handle->generation != 0 && handle->generation != neap_workspace_generation(handle->ws)) {
     neap_error error = {0};
@@ -99,6 +100,9 @@ void neap_lua_push_element(lua_State *L, const neap_tensor *t, int64_t offset) {
  * beyond its range. Floats round, as they always do, and of a bool any number but 0 makes true. */
 static void check_holds(lua_State *L, neap_dtype dtype, int index) {
   if (!neap_dtype_is_integer(dtype)) return;
+
+  /* The number is written as it would be, read again and compared: what comes back is what the
+   * tensor would hold. */
   int64_t kept = 0, least = 0, most = 0; /* room for an element of any dtype */
   if (lua_isinteger(L, index))
     neap_element_set_i64(dtype, &kept, 0, lua_tointeger(L, index));
@@ -109,6 +113,8 @@ static void check_holds(lua_State *L, neap_dtype dtype, int index) {
   bool same = lua_compare(L, -1, index, LUA_OPEQ);
   lua_pop(L, 1);
   if (same) return;
+
+  /* Integers saturate: the ends of int64 become the ends of the dtype, for the message. */
   neap_element_set_i64(dtype, &least, 0, INT64_MIN);
   neap_element_set_i64(dtype, &most, 0, INT64_MAX);
   neap_lua_fail(L, NEAP_ARGUMENT,
@@ -136,6 +142,7 @@ void neap_lua_set_element(lua_State *L, const neap_tensor *t, int64_t offset, in
       neap_lua_fail(L, NEAP_ARGUMENT, "an element expects a number or boolean, got a %s",
                     luaL_typename(L, index));
   }
+
   /* Whoever keeps something made of these bytes, as packed weights, sees that they changed. */
   neap_tensor_touch(t);
 }
@@ -245,6 +252,7 @@ static int map(lua_State *L) {
   if (!neap_shape_equal(&t->shape, &other->shape))
     neap_lua_fail(L, NEAP_SHAPE, "map_ expects equal shapes, got %s and %s",
                   neap_shape_text(&t->shape, a), neap_shape_text(&other->shape, b));
+
   /* Both are walked in row-major order, each by its own strides. */
   neap_lua_walk walk, beside;
   neap_lua_walk_start(&beside, other);
@@ -340,8 +348,11 @@ static int bare(lua_State *L) {
 static int equal(lua_State *L) {
   const neap_tensor *a = neap_lua_tensor_at(L, 1), *b = neap_lua_tensor_at(L, 2);
   bool same = neap_shape_equal(&a->shape, &b->shape);
+
   /* Two integers are compared as integers: above 2^53 two of them can be one double. */
   bool integers = neap_dtype_is_integer(a->dtype) && neap_dtype_is_integer(b->dtype);
+
+  /* Both in row-major order: strides may differ. */
   neap_lua_walk i, j;
   neap_lua_walk_start(&i, a);
   neap_lua_walk_start(&j, b);
@@ -446,6 +457,7 @@ static int stats_of(lua_State *L) {
     least = fmin(least, x);
     most = fmax(most, x);
   }
+
   /* Without a finite element there is no least one, and no mean. */
   lua_createtable(L, 0, 8);
   const double value[] = {least, most, mean, n > 0 ? sqrt(m2 / (double)n) : 0};
@@ -544,6 +556,7 @@ static int not_ordered(lua_State *L) {
 /* x.shape, x.dtype, x.name, methods; everything that is no string is a position. */
 static int index_any(lua_State *L) {
   if (lua_type(L, 2) != LUA_TSTRING) return neap_lua_tensor_index(L);
+
   /* A field, else a method. A closed tensor has its name and its methods still. */
   const neap_lua_tensor *handle = neap_lua_tensor_handle(L, 1);
   const char *key = neap_lua_text(L, 2, "a field of a tensor");
@@ -604,6 +617,7 @@ void neap_lua_open_tensor(lua_State *L) {
                                          {"is_contiguous", is_contiguous, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_TENSOR, "Tensor", meta, methods);
+
   /* The methods of other files go into the same table, which is on top until it is popped. */
   lua_getfield(L, -1, "Tensor");
   neap_lua_functions(L, neap_lua_tensor_views, true);

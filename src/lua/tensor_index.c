@@ -129,6 +129,7 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
     neap_lua_fail(L, NEAP_ARGUMENT, "a position is an integer or a range {from, to}, got a %s",
                   luaL_typename(L, -1));
   }
+
   /* The view so far goes once the next one is made: a raise before leaves the handle whole. */
   neap_tensor_fini(&view->t);
   view->t = next;
@@ -138,10 +139,12 @@ static void take_entry(lua_State *L, neap_lua_tensor *view, int *d) {
  * every dimension. */
 static bool push_picked(lua_State *L, const neap_tensor *t) {
   char text[NEAP_SHAPE_TEXT];
+
   /* The handle stays on top of the arguments; each entry of the key narrows its tensor. */
   neap_lua_tensor *view = neap_lua_new_view(L, 1);
   view->t = neap_tensor_retain(t);
   int d = 0;
+
   /* A number is a key of one entry. */
   if (lua_type(L, 2) == LUA_TNUMBER) {
     if (t->shape.n_dim == 0)
@@ -164,6 +167,7 @@ static bool push_picked(lua_State *L, const neap_tensor *t) {
     take_entry(L, view, &d);
     lua_pop(L, 1);
   }
+
   /* Dimensions that are ranges were counted by d. */
   return d == 0 && n == t->shape.n_dim && n > 0;
 }
@@ -207,6 +211,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     move_masked(t, mask, value, false);
     return 0;
   }
+
   /* Picked by a key: the view is on top. */
   push_picked(L, t);
   const neap_lua_tensor *view = neap_lua_tensor_handle(L, -1);
@@ -215,6 +220,7 @@ int neap_lua_tensor_new_index(lua_State *L) {
     neap_lua_set_element(L, &view->t, 0, 3);
     return 0;
   }
+
   /* All of a view is written, broadcast from a tensor or from what Lua gives. */
   neap_lua_check_whole(L, &view->t, "an assignment");
   const neap_tensor *value = push_value(L, t->dtype);

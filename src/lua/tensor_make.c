@@ -31,6 +31,7 @@ static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offse
     neap_lua_set_element(L, t, offset, -1);
     return;
   }
+
   /* An item of each depth lies on the stack at once. */
   luaL_checkstack(L, 2, "nesting");
   if (!lua_istable(L, -1) || luaL_len(L, -1) != t->shape.dim[d]) {
@@ -38,6 +39,8 @@ static void fill_nested(lua_State *L, const neap_tensor *t, int d, int64_t offse
                   "the table is ragged: an item at depth %d has %lld items, the first one %lld", d,
                   lua_istable(L, -1) ? (long long)luaL_len(L, -1) : 0, (long long)t->shape.dim[d]);
   }
+
+  /* As many items as the shape has there, whatever the table says by now. */
   for (int64_t i = 0; i < t->shape.dim[d]; i++) {
     lua_geti(L, -1, i + 1);
     fill_nested(L, t, d + 1, offset + i * t->stride[d]);
@@ -52,12 +55,14 @@ void neap_lua_tensor_from(lua_State *L, int index, neap_dtype dtype, neap_tensor
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "a tensor is made from a number, a boolean or a nested table, got a %s",
                   luaL_typename(L, index));
+
   /* The first leaf is on top: without a dtype it says which. */
   neap_shape shape;
   nested_shape(L, index, &shape);
   if (dtype == NEAP_DTYPE_NONE) dtype = lua_isboolean(L, -1) ? NEAP_DTYPE_BOOL : NEAP_DTYPE_F32;
   lua_pop(L, 1);
   NEAP_LUA_TRY(L, neap_tensor_new(out, dtype, &shape, &error));
+
   /* The value on top is filled in. A table may say another length now, as its metamethods please:
    * what is written stays within the shape. */
   lua_pushvalue(L, index);
@@ -101,6 +106,7 @@ static neap_dtype shape_and_dtype(lua_State *L, const char *who, bool has_value,
   }
   if (lua_gettop(L) > 1)
     neap_lua_fail(L, NEAP_ARGUMENT, "%s takes one table, got %d arguments", who, lua_gettop(L));
+
   /* From below: 1, a copy of the table; 2, its sizes, without the fields. */
   lua_newtable(L); /* the sizes */
   neap_lua_copy(L, 1);
@@ -207,10 +213,12 @@ static int arange(lua_State *L) {
     b = neap_lua_check_number(L, 2);
   }
   neap_dtype dtype = neap_lua_dtype(L, 4, NEAP_DTYPE_F32);
+
   /* Steps from a to b. NaN fails the second test, and so does infinity. */
   double n = step != 0 ? (b - a) / step : -1;
   if (!(step != 0) || !(n < 0x1p40))
     neap_lua_fail(L, NEAP_ARGUMENT, "arange from %g to %g in steps of %g has no end", a, b, step);
+
   /* Rounded up: b itself is left out, what lies before it is not. */
   int64_t count = n > 0 ? (int64_t)n + ((double)(int64_t)n < n) : 0;
   neap_lua_tensor *out = push_new(L, dtype, neap_shape_of(1, &count));

@@ -53,6 +53,7 @@ static int reshape(lua_State *L) {
   int n = wanted(L, "shape", "reshape", dim);
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   if (neap_tensor_reshape_view(t, n, dim, &out->t, NULL) == NEAP_OK) return 1;
+
   /* Strides don't allow it, or the sizes don't fit, which the second call raises: a dense copy has
    * any shape. From below: the empty view, the copy, a view of it, which is the result. */
   neap_lua_tensor *dense = neap_lua_new_tensor(L);
@@ -94,6 +95,7 @@ static int permute(lua_State *L) {
   int64_t position[NEAP_MAX_DIM];
   if (wanted(L, "axes", "permute", position) != n)
     neap_lua_fail(L, NEAP_ARGUMENT, "permute takes all %d dimensions", n);
+
   /* A bit for each dimension that was named: n of them, none twice, are all. */
   unsigned seen = 0;
   for (int i = 0; i < n; i++) {
@@ -140,6 +142,7 @@ static int squeeze(lua_State *L) {
   int64_t position[NEAP_MAX_DIM];
   bool gone[NEAP_MAX_DIM] = {false};
   int n_axis = lua_isnoneornil(L, 2) ? 0 : wanted(L, "axes", "squeeze", position), n = 0;
+
   /* As the op does with blobs: what is named must be able to go. */
   for (int i = 0; i < n_axis; i++) {
     int d = mark(L, position[i], t->shape.n_dim, "squeeze", gone);
@@ -148,6 +151,7 @@ static int squeeze(lua_State *L) {
       neap_lua_fail(L, NEAP_SHAPE, "squeeze: only a dimension of 1 can go, got %s",
                     neap_shape_text(&t->shape, text));
   }
+
   /* The same storage with fewer sizes and strides: a stride of a size of 1 is never used. */
   neap_lua_tensor *out = neap_lua_new_view(L, 1);
   out->t = neap_tensor_retain(t);
@@ -169,6 +173,7 @@ static int unsqueeze(lua_State *L) {
   int n_axis = wanted(L, "axes", "unsqueeze", position), n_dim = t->shape.n_dim + n_axis;
   if (n_dim > NEAP_MAX_DIM)
     neap_lua_fail(L, NEAP_SHAPE, "unsqueeze: a tensor has at most %d dimensions", NEAP_MAX_DIM);
+
   /* Positions are of the result, so that they are looked at with its dimensions. */
   bool made[NEAP_MAX_DIM] = {false};
   if (n_axis == 0)

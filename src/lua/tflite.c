@@ -32,6 +32,8 @@ static void push_floats(lua_State *L, int n, const float *items) {
 static void push_tensor(lua_State *L, const neap_tflite_tensor *from) {
   lua_createtable(L, 0, 9);
   neap_lua_set_text(L, "name", from->name);
+
+  /* A type that this version does not know goes by its number: whoever meets the tensor says so. */
   const char *type = neap_tflite_type_name(from->type);
   if (type != NULL)
     neap_lua_set_text(L, "type", type);
@@ -41,6 +43,8 @@ static void push_tensor(lua_State *L, const neap_tflite_tensor *from) {
     neap_lua_set_text(L, "dtype", neap_dtype_name(neap_tflite_dtype(from->type)));
   push_integers(L, from->n_dim, from->dim);
   lua_setfield(L, -2, "dims");
+
+  /* Dimensions that may be of any size when the model is run. */
   lua_createtable(L, 0, 1);
   for (int d = 0; d < from->n_dim; d++)
     if (from->open[d]) {
@@ -49,6 +53,8 @@ static void push_tensor(lua_State *L, const neap_tflite_tensor *from) {
     }
   lua_setfield(L, -2, "open");
   neap_lua_set_bool(L, "variable", from->is_variable);
+
+  /* One scale for the whole tensor, or one for each position of the axis. */
   if (from->n_scale > 0) {
     push_floats(L, from->n_scale, from->scale);
     lua_setfield(L, -2, "scale");
@@ -56,6 +62,8 @@ static void push_tensor(lua_State *L, const neap_tflite_tensor *from) {
     lua_setfield(L, -2, "zero");
     neap_lua_set_integer(L, "axis", from->axis + 1);
   }
+
+  /* A constant shares the model's bytes: it is not copied. */
   if (from->tensor.dtype != NEAP_DTYPE_NONE) {
     neap_lua_new_tensor(L)->t = neap_tensor_retain(&from->tensor);
     lua_setfield(L, -2, "tensor");
@@ -68,6 +76,8 @@ static void push_tensor(lua_State *L, const neap_tflite_tensor *from) {
 static void push_options(lua_State *L, const neap_tflite_op *op) {
   static const char *const kinds[] = {"int", "float", "text", "ints", "floats"};
   lua_createtable(L, 0, op->n_option);
+
+  /* From below: all options, one of them, its value. */
   for (int i = 0; i < op->n_option; i++) {
     const neap_tflite_option *option = &op->option[i];
     lua_createtable(L, 0, 2);
@@ -118,6 +128,8 @@ static void push_graph(lua_State *L, const neap_tflite_graph *graph) {
     lua_rawseti(L, -2, i + 1);
   }
   lua_setfield(L, -2, "tensors");
+
+  /* Operators stand in the order they run; they name tensors by their places. */
   lua_createtable(L, graph->n_op, 0);
   for (int i = 0; i < graph->n_op; i++) {
     push_op(L, &graph->op[i]);
@@ -136,6 +148,8 @@ static int read_tflite(lua_State *L) {
   neap_tflite_model **model = neap_lua_new(L, sizeof *model, NEAP_LUA_TFLITE);
   neap_error error = {0};
   if (neap_tflite_read(path, model, &error) != NEAP_OK) return neap_lua_failure(L, &error);
+
+  /* The handle below frees the model when a table can't be made. */
   lua_createtable(L, 0, 2);
   neap_lua_set_text(L, "description", (*model)->description);
   lua_createtable(L, (*model)->n_graph, 0);

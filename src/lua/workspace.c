@@ -48,6 +48,7 @@ void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
     neap_lua_let_finalisers(L, held);
     remember(L, ws);
   }
+
   /* The handle alone is left. */
   lua_remove(L, -2);
 }
@@ -122,6 +123,7 @@ static int new_workspace(lua_State *L) {
       take_forward(L, -1, &o);
     }
   }
+
   /* The handle first, then the workspace, which is known by it from then on. */
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
@@ -176,6 +178,7 @@ static int feed(lua_State *L) {
     lua_settop(L, 1);
     return 1;
   }
+
   /* A tensor as it is; all else becomes one, in a handle that the stack keeps. */
   const neap_tensor *t;
   if (neap_lua_is_tensor(L, 3)) {
@@ -377,6 +380,7 @@ static int rename_blob(lua_State *L) {
 static int blobs(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   bool sorted = lua_toboolean(L, 2); /* before something else is pushed there */
+
   /* The rows are a block in a slot, which frees it when a table can't be made. */
   neap_blob_row **row = (neap_blob_row **)neap_lua_new_block(L);
   int n = 0;
@@ -460,6 +464,7 @@ static int held_bytes(lua_State *L) {
 static neap_io_pair *take_pairs(lua_State *L, int index, int *n) {
   *n = 0;
   if (!lua_istable(L, index)) return NULL;
+
   /* The copy keeps the texts that the pairs borrow. */
   int count = neap_lua_copy(L, index);
   index = lua_gettop(L);
