@@ -132,7 +132,7 @@ int neap_map_get(const neap_map *map, const void *key, int missing);
 void neap_map_remove(neap_map *map, const void *key);
 void neap_map_fini(neap_map *map);
 
-/* ---- time (thread.c) ------------------------------------------------------------------------- */
+/* ---- time (clock.c) -------------------------------------------------------------------------- */
 
 int64_t neap_wall_ms(void); /* since 1970; neap_clock_ns is for differences */
 
@@ -201,18 +201,6 @@ int neap_threads_for(int asked);
 void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
                        void (*body)(void *context, int64_t begin, int64_t end), void *context);
 
-/* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's
- * generated code at times has its stack pointer in a heap buffer; the frame of a signal handler,
- * written below it, then lands in somebody's memory (measured: an interrupt during a matrix product
- * corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not held, nor are those
- * that usually end a process where they have no handler, or one on a stack of its own (SA_ONSTACK):
- * kill ends a process in the middle of a kernel. */
-void neap_signals_hold(sigset_t *saved);
-void neap_signals_release(const sigset_t *saved);
-/* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers
- * or without, are for others. */
-void neap_signals_hold_all(sigset_t *saved);
-
 /* ---- teams: the threads behind that (team.c) ------------------------------------------------- */
 
 /* Runs share(context, i) once for each i in [0,n): 0 on the calling thread, the others by it or by
@@ -229,6 +217,20 @@ void neap_team_meet(void);
 bool neap_team_is_inside(void);
 /* How many of n threads a team can have; at least 1. They exist from then on. */
 int neap_team_prove(int n);
+
+/* ---- signals (signals.c) ---------------------------------------------------------------------- */
+
+/* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's
+ * generated code at times has its stack pointer in a heap buffer; the frame of a signal handler,
+ * written below it, then lands in somebody's memory (measured: an interrupt during a matrix product
+ * corrupted the heap in 3 of 8 runs). Signals of a thread's own faults are not held, nor are those
+ * that usually end a process where they have no handler, or one on a stack of its own (SA_ONSTACK):
+ * kill ends a process in the middle of a kernel. */
+void neap_signals_hold(sigset_t *saved);
+void neap_signals_release(const sigset_t *saved);
+/* Around the making of a thread, which keeps the mask that it is made with: signals, with handlers
+ * or without, are for others. */
+void neap_signals_hold_all(sigset_t *saved);
 
 /* ---- vector loops ---------------------------------------------------------------------------- */
 

@@ -1,15 +1,13 @@
-/* thread.c: how many threads, the one parallel-for, and which signals wait while kernels run.
+/* thread.c: how many threads, and the one parallel-for.
  *
  * INVARIANT: which ranges are computed in one piece depends on n, the grain and the number of
  * threads asked for, never on timing nor on who runs them.
  */
 #include "base/base.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -82,45 +80,6 @@ int neap_threads_for(int asked) {
                                              : neap_team_prove(NEAP_MIN(asked, most_threads()));
 }
 
-/* All but the signals that a thread's own fault raises: what happens when those come while blocked
- * is undefined (POSIX). */
-static void fill_held(sigset_t *held) {
-  sigfillset(held);
-  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
-  for (int i = 0; i < NEAP_COUNT(own); i++) sigdelset(held, own[i]);
-}
-
-void neap_signals_hold_all(sigset_t *saved) {
-  sigset_t held;
-  fill_held(&held);
-  pthread_sigmask(SIG_BLOCK, &held, saved);
-}
-
-/* Whether a signal may come while a kernel runs: nothing is written below the kernel's stack
- * pointer where there is no handler, or where the handler has a stack of its own. */
-static bool may_come(int signal_number, bool has_own_stack) {
-  struct sigaction action;
-  if (sigaction(signal_number, NULL, &action) != 0) return false;
-  /* A handler on a stack of its own leaves the kernel's alone. */
-  if ((action.sa_flags & SA_ONSTACK) != 0 && has_own_stack) return true;
-  return (action.sa_flags & SA_SIGINFO) == 0 &&
-         (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN);
-}
-
-void neap_signals_hold(sigset_t *saved) {
-  static const int usual[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGXCPU, SIGTSTP};
-  sigset_t held;
-  fill_held(&held);
-  stack_t stack;
-  bool has_own_stack = sigaltstack(NULL, &stack) == 0 && (stack.ss_flags & SS_DISABLE) == 0;
-  /* All are held, but for the usual ones that may come: a run can still be stopped by them. */
-  for (int i = 0; i < NEAP_COUNT(usual); i++)
-    if (may_come(usual[i], has_own_stack)) sigdelset(&held, usual[i]);
-  pthread_sigmask(SIG_BLOCK, &held, saved);
-}
-
-void neap_signals_release(const sigset_t *saved) { pthread_sigmask(SIG_SETMASK, saved, NULL); }
-
 /* Equal ranges, as many as threads are asked for. */
 typedef struct ranges {
   int64_t n, n_part;
@@ -143,16 +102,4 @@ void neap_parallel_for(int64_t n, int64_t grain, int n_thread,
   ranges r = {
     .n = n, .n_part = NEAP_MAX(NEAP_MIN(most, n_thread), 1), .body = body, .context = context};
   neap_team_run((int)r.n_part, run_range, &r);
-}
-
-int64_t neap_wall_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_REALTIME, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int64_t neap_clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }

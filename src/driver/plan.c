@@ -94,23 +94,6 @@ static neap_status resolve(const neap_graph *graph, const neap_compile_options *
   return NEAP_OK;
 }
 
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* What choosing and planning made; the prepared graph and the key stay, for another round. */
-void neap_way_drop_result(neap_way *w) {
-  neap_plan_free(w->plan);
-  neap_graph_free(w->graph);
-  neap_choices_fini(&w->choices);
-  w->plan = NULL;
-  w->graph = NULL;
-}
-
-void neap_way_fini(neap_way *w) {
-  neap_way_drop_result(w);
-  neap_graph_free(w->prepared);
-  neap_buffer_fini(&w->key);
-}
-
 /* ---- the store ------------------------------------------------------------------------------- */
 
 /* The Lua file of the first op that knows its line: "lenet.lua" of "lenet.lua:12". */

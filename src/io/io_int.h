@@ -58,7 +58,7 @@ neap_status neap_io_number_tensor(const neap_io_source *source, int64_t offset,
                                   const neap_io_number *number, const neap_shape *shape,
                                   neap_tensor *out, neap_error *error);
 
-/* ---- list (file.c) and formats --------------------------------------------------------------- */
+/* ---- list (list.c) and formats --------------------------------------------------------------- */
 
 /* Takes over `tensor` (also on failure). neap_io_load looks for doubles when all are there. */
 neap_status neap_io_list_add(neap_io_list *list, const char *name, size_t n_name,

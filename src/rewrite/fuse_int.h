@@ -46,7 +46,7 @@ neap_status fuse_qlinear(fuser *f, int n, bool *did, neap_error *error);    /* f
 neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error);  /* fuse_quantized.c */
 neap_status fuse_quantized_real(fuser *f, int n, bool *did, neap_error *error);
 
-/* ---- looking (fuse.c) ---- */
+/* ---- looking (fuse_node.c) ---- */
 
 static inline bool fuse_is_op(const fuser *f, int n, const char *name) {
   const char *has = f->graph->node[n].op->name;
@@ -69,7 +69,7 @@ static inline neap_value_id fuse_in(const fuser *f, int n, int i) {
 /* Attribute `name` of node n. */
 const neap_attr_value *fuse_attr(const fuser *f, int n, const char *name);
 
-/* ---- changing (fuse.c) ---- */
+/* ---- changing (fuse_node.c) ---- */
 
 /* Adds a node at the end, to work on parameters, for the sake of node `like`, after which it is
  * named; its outputs to `out`. */
