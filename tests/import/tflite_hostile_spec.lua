@@ -171,6 +171,33 @@ describe("a hostile TFLite file", function()
     refused(with("FILL", huge), "FILL")
     refused(with("RESHAPE", huge), "RESHAPE")
     refused(with("RESIZE_BILINEAR", { 1 << 30, 1 << 30 }), "RESIZE_BILINEAR")
+    -- What is made at once, though the operator's other operands are known in a run alone.
+    refused(conv(function(g)
+      g.tensors[5] = { name = "to", type = "i32", shape = { 2 }, data = { 1 << 24, 1 << 20 } }
+      g.ops = { { "SCATTER_ND", { 0, 0, 4 }, { 5 } } }
+    end), "more than there is memory for")
+    refused(conv(function(g)
+      g.tensors[5] = { name = "kept", shape = { 1 << 24, 1 << 20 }, variable = true }
+    end), "\"kept\" has 17592186044416 elements, more than there is memory for")
+  end)
+
+  it("is refused for lists of one operator that do not go together", function()
+    local function with(op, ...)
+      local lists = table.pack(...)
+      return conv(function(g)
+        local places = { 0 }
+        for k, list in ipairs(lists) do
+          g.tensors[6 + k] = { name = "list" .. k, type = "i32", shape = { #list }, data = list }
+          places[1 + k] = 5 + k
+        end
+        g.ops = { { op, places, { 5 } } }
+      end)
+    end
+    refused(with("STRIDED_SLICE", { 0, 0 }, { 1, 1 }, {}), "2 begins, 2 ends, 0 strides")
+    refused(with("SPACE_TO_BATCH_ND", { 2, 2, 2, 2 }, { 0, 0, 0, 0, 0, 0, 0, 0 }),
+      "4 blocks with 8 pads or crops, x has 4 dimensions")
+    refused(with("BATCH_TO_SPACE_ND", { 1, 1 }, { 0, 0, 0 }), "2 blocks with 3 pads or crops")
+    refused(with("BATCH_TO_SPACE_ND", { -1, -1 }, { 0, 0, 0, 0 }), "a block of %-1")
   end)
 
   it("is refused for a list that it names over and over", function()

@@ -48,9 +48,11 @@ describe("neap.quantize", function()
 
   it("leaves the model, and what is skipped, in real numbers", function()
     local before = model(x)
-    local q = neap.quantize(model, x, { skip = { "linear1" } })
-    local count = count_of(q:plan { batch = 2 })
-    assert.are.equal(1, (count.FC or 0) + (count.FusedFC or 0))
+    for _, glob in ipairs { "linear1", "linea?1", "*1.weight" } do
+      local q = neap.quantize(model, x, { skip = { glob } })
+      local count = count_of(q:plan { batch = 2 })
+      assert.are.equal(1, (count.FC or 0) + (count.FusedFC or 0), glob)
+    end
     assert.is_true(model(x):equal(before))
   end)
 

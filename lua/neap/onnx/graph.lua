@@ -145,7 +145,7 @@ end
 local function located(node, err)
   local is_table = type(err) == "table"
   if getmetatable(err) == graph.Need or is_table and rawget(err, "located") then return err end
-  local message = is_table and err.message or tostring(err):gsub("^neap:[^:]*:%d+: ", "")
+  local message = is_table and err.message or tostring(err):gsub("^%S-:%d+: ", "")
   return kit.located(is_table and err.code or "data", ("%s: %s"):format(node:place(), message))
 end
 

@@ -68,6 +68,10 @@ function kit.full(shape, value, dtype)
   return (core.eager("Constant", {}, { shape = shape, value = value, dtype = dtype }))
 end
 
+--- Whether there is memory for so many elements that are made while a file is read: a few bytes of
+-- it can ask for any number.
+function kit.has_room(n) return n <= 2^24 or n * 8 <= core.memory().available end
+
 --- 1 .. n as a list.
 function kit.count(n)
   local out = {}

@@ -170,7 +170,7 @@ end
 function Node:ints_or_input(name, i) return self:given(i) and self:list(i) or self:ints(name) end
 
 --- Raises where a tensor of so many elements, which is to be made at once, is more than the machine
--- has room for: a few bytes of a file can ask for any size. `now`: it is made when the net is
+-- has room for. `now`: it is made when the net is
 -- built, even where the node runs later.
 function Node:check_room(shape, now)
   local n = 1
@@ -178,7 +178,7 @@ function Node:check_room(shape, now)
     if size ~= size or size < 0 then self:fail("a size of %.15g", size) end
     n = n * math.max(size, 1) + 0.0
   end
-  if n > 2^24 and (now or self.folds) and n * 8 > core.memory().available then
+  if (now or self.folds) and not kit.has_room(n) then
     self:fail("%.3g elements are asked for, more than there is memory for", n)
   end
 end

@@ -12,6 +12,7 @@
 -- layer that is called twice has two, where a norm folded in or the way it is kept differ.
 -- @module neap.quantize.recipe
 local core = require "neap.core"
+local names = require "neap.nn.names"
 local op = require "neap.op"
 
 local recipe = {}
@@ -154,7 +155,8 @@ end
 local function is_skipped(name, globs)
   local dotted = name:gsub("/", ".")
   for _, glob in ipairs(globs) do
-    local pattern = "^" .. glob:gsub("[%^%$%(%)%%%.%[%]%+%-%?]", "%%%0"):gsub("%*", ".*")
+    -- Without its last "$" the pattern finds the weights within a layer that the glob names, too.
+    local pattern = names.glob_to_pattern(glob, "neap.quantize: skip"):sub(1, -2)
     if dotted:match(pattern .. "$") or dotted:match(pattern .. "%.") then return true end
   end
   return false

@@ -73,6 +73,15 @@ local function made_in(g)
   return made
 end
 
+--- Zeros of a tensor's sizes.
+local function zeros_of(t)
+  local n = kit.product(t.dims)
+  if not kit.has_room(n) then
+    kit.fail("\"%s\" has %d elements, more than there is memory for", t.key, n)
+  end
+  return core.zeros { dtype = t.dtype, table.unpack(t.dims) }
+end
+
 --- Tensors that are known before anything runs: those with numbers in the file, what lasts from run
 -- to run, which begins as zeros, and what has no elements.
 local function initializers_of(g, notes)
@@ -80,10 +89,10 @@ local function initializers_of(g, notes)
   for place, t in ipairs(g.tensors) do
     local x = t.tensor
     if not x and t.variable and t.dtype and not made[place] then
-      x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
+      x = zeros_of(t)
       notes[#notes + 1] = ("\"%s\" begins as zeros in every run, and is not kept"):format(t.key)
     elseif not x and not made[place] and t.dtype and kit.product(t.dims) == 0 then
-      x = core.zeros { dtype = t.dtype, table.unpack(t.dims) }
+      x = zeros_of(t)
     end
     if x then list[#list + 1] = { name = t.key, elem = elem_of(t), tensor = x } end
   end

@@ -207,7 +207,8 @@ local function pool_window(n, x)
 end
 
 --- How many elements of x each window has, (1,1,OH,OW).
-local function counts(x, w)
+local function counts(n, x, w)
+  n:check_room({ x.shape[3], x.shape[4] }, true)
   local ones = kit.full({ 1, 1, x.shape[3], x.shape[4] }, 1, "f64")
   local attrs = { kernel = w.kernel, stride = w.stride, pad = w.pad, count_include_pad = true }
   local area = w.kernel[1] * w.kernel[2]
@@ -227,7 +228,7 @@ local function average_pool(n)
     w.count_include_pad = false
     return T.as_first(n, T.activated(n, F.AveragePool(x, w)))
   end
-  local count, area = counts(x, w)
+  local count, area = counts(n, x, w)
   local sums = F.Mul { F.AveragePool(kit.cast(x, "f64"), w), kit.number(area, "f64") }
   local y, least, most = integer_mean(F.Round(sums), count), T.bounds(n, n.row.makes[1])
   return T.as_first(n, kit.cast(F.Clamp(y, { min = least, max = most }), t.dtype))

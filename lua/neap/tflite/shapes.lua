@@ -200,6 +200,9 @@ end
 --- One range a place of the masks: {start, stop, step, what becomes of it}.
 local function ranges(n, rank)
   local begins, ends, steps = T.list(n, 2), T.list(n, 3), T.list(n, 4)
+  if #ends ~= #begins or #steps ~= #begins then
+    n:fail("%d begins, %d ends, %d strides", #begins, #ends, #steps)
+  end
   local function bit(name, i) return n:int(name, 0) >> (i - 1) & 1 == 1 end
   local list, n_new, has_ellipsis = {}, 0, false
   for i = 1, #begins do
@@ -316,9 +319,20 @@ local function space_to_depth(n)
   return T.as_first(n, T.onnx(n, "SpaceToDepth", { x }, { blocksize = n:int("block_size", 0) }))
 end
 
+--- Raises unless x has a dimension behind the first for each block, and each has two edges.
+local function check_blocks(n, x, block, edges)
+  if #x.shape <= #block or #edges ~= 2 * #block then
+    n:fail("%d blocks with %d pads or crops, x has %d dimensions", #block, #edges, #x.shape)
+  end
+  for _, size in ipairs(block) do
+    if size < 1 then n:fail("a block of %d", size) end
+  end
+end
+
 --- x (N, spatial.., rest..) in blocks: each block's places become batches, its own the outer ones.
 local function space_to_batch(n)
   local x, block, pads = T.plain(n, 1), T.list(n, 2), T.list(n, 3)
+  check_blocks(n, x, block, pads)
   local k, shape, t = #block, { 1 }, T.quantised(n.row.makes[1])
   local all = kit.fill(2 * #x.shape, 0)
   for d = 1, k do
@@ -329,7 +343,7 @@ local function space_to_batch(n)
   local order, out = {}, { x.shape[1] * kit.product(block) }
   for d = 1, k do
     local size = x.shape[1 + d]
-    if block[d] < 1 or size % block[d] ~= 0 then n:fail("%d in blocks of %d", size, block[d]) end
+    if size % block[d] ~= 0 then n:fail("%d in blocks of %d", size, block[d]) end
     table.move({ size // block[d], block[d] }, 1, 2, #shape + 1, shape)
     order[d] = 2 * d + 1
     out[1 + d] = size // block[d]
@@ -345,8 +359,9 @@ end
 
 local function batch_to_space(n)
   local x, block, crops = T.plain(n, 1), T.list(n, 2), T.list(n, 3)
+  check_blocks(n, x, block, crops)
   local k, all = #block, kit.product(block)
-  if all < 1 or x.shape[1] % all ~= 0 then n:fail("%d batches in blocks of %d", x.shape[1], all) end
+  if x.shape[1] % all ~= 0 then n:fail("%d batches in blocks of %d", x.shape[1], all) end
   local batch = x.shape[1] // all
   local shape, order, out = kit.copy(block), { k + 1 }, { batch }
   shape[k + 1] = batch
@@ -426,7 +441,7 @@ end
 
 local function scatter_nd(n)
   local at, values, shape = n:x(1), n:x(2), T.list(n, 3)
-  n:check_room(shape)
+  n:check_room(shape, true)
   local zeros = kit.full(shape, 0, values.dtype)
   return T.onnx(n, "ScatterND", { zeros, at, values }, { reduction = "add" })
 end
@@ -462,6 +477,7 @@ return function(op, needs)
   function op.RANK(n) return core.tensor(#n.inputs[1].x.shape, "i32") end
   function op.ZEROS_LIKE(n)
     local x = T.plain(n, 1)
+    n:check_room(x.shape, true)
     return kit.full(x.shape, 0, x.dtype)
   end
   op.CONCATENATION, op.PACK, op.UNPACK = concatenation, pack, unpack
