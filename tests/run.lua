@@ -18,7 +18,7 @@ local spec_folders = {
   "tests/questions", "tests/import", "tests/report",
 }
 -- after which a C program counts as hanging
-local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 300
+local program_seconds = tonumber(os.getenv "NEAP_TEST_SECONDS") or 900
 
 local build = os.getenv "NEAP_BUILD" or "build"
 local filter, listed = arg and arg[1], os.getenv "NEAP_TEST_FILES"
