@@ -12,6 +12,7 @@
 #include <string.h>
 #ifdef __linux__
 #include <sys/mman.h>
+#include <unistd.h>
 #endif
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -129,6 +130,17 @@ void neap_free(void *block) {
 void neap_memory_trim(void) {
 #ifdef __GLIBC__
   malloc_trim(0);
+#endif
+}
+
+void neap_memory_give_back(void *data, size_t bytes) {
+#ifdef MADV_DONTNEED
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  uintptr_t first = ((uintptr_t)data + page - 1) / page * page,
+            last = ((uintptr_t)data + bytes) / page * page;
+  if (last > first) (void)madvise((void *)first, last - first, MADV_DONTNEED);
+#else
+  (void)data, (void)bytes;
 #endif
 }
 

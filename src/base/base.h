@@ -50,6 +50,9 @@ void *neap_alloc_huge(size_t bytes);
 /* Gives free memory back to the system: for whoever leaves much behind and then takes much. Costs a
  * walk over the heap. */
 void neap_memory_trim(void);
+/* Gives the whole pages within the bytes back to the system, which has them as zeros when they are
+ * touched again. They stay allocated, and counted. */
+void neap_memory_give_back(void *data, size_t bytes);
 /* neap_free (neap.h) ends any of the above. */
 char *neap_strdup(const char *text);
 

@@ -100,6 +100,7 @@ static neap_status collect_blobs(neap_program *program, int *index, neap_error *
                                                     .type = value->type,
                                                     .role = value->role,
                                                     .region = value->region,
+                                                    .packed = NEAP_NO_VALUE,
                                                     .defined_before = value->node < 0 && read[v],
                                                     .written = value->node >= 0};
     } else if (value->node >= 0 && index[value->root] >= 0) {
@@ -573,6 +574,39 @@ static void check_program(const neap_program *program) {
   if (neap_takes(program)) check_script(program);
 }
 
+/* The output of a Reorder that has each element of blob b, as it lies in the workspace, in an order
+ * that can be read back; NEAP_NO_VALUE where the instruction is none. */
+static neap_value_id packed_by(const neap_program *program, const neap_instruction *i, int b) {
+  const neap_node *node = &program->graph->node[i->node];
+  if (strcmp(node->op->name, "Reorder") != 0 || i->address[0].base != 1 + b) return NEAP_NO_VALUE;
+  const neap_value *in = &program->graph->value[node->in[0]],
+                   *out = &program->graph->value[node->out[0]];
+  bool is_whole = i->address[0].offset == 0 && in->layout.kind == NEAP_LAYOUT_PLAIN &&
+                  neap_type_bytes(&in->type) == neap_type_bytes(&program->blob[b].type);
+  bool is_kept = program->plan->place[node->out[0]].region == NEAP_REGION_CONSTANT &&
+                 out->layout.kind == NEAP_LAYOUT_BLOCKED;
+  return is_whole && is_kept ? node->out[0] : NEAP_NO_VALUE;
+}
+
+/* Fills `packed` and `last_maker` of blobs. One instruction that reads or writes a blob in every
+ * run, or one with subnets, is enough for it to be needed as it is. */
+static void find_packed(neap_program *program) {
+  if (program->is_sub) return;
+  for (int step = 0; step < program->n_instruction; step++) {
+    const neap_instruction *i = &program->instruction[step];
+    for (int k = 0; k < i->call.n_in + i->call.n_out; k++) {
+      int b = i->address[k].base - 1;
+      if (b < 0 || b >= program->n_blob) continue;
+      neap_program_blob *blob = &program->blob[b];
+      blob->last_maker = i->makes_constant && blob->last_maker >= 0 ? step : -1;
+      if (i->makes_constant && blob->packed == NEAP_NO_VALUE)
+        blob->packed = packed_by(program, i, b);
+    }
+  }
+  for (int b = 0; b < program->n_blob; b++)
+    if (program->blob[b].last_maker < 0) program->blob[b].packed = NEAP_NO_VALUE;
+}
+
 /* Binds it all: blobs, tables, addresses, instructions, and the schedule on top. */
 static neap_status fill(neap_program *program, int n_owner_operand, int *blob, neap_error *error) {
   NEAP_TRY(collect_blobs(program, blob, error));
@@ -584,6 +618,7 @@ static neap_status fill(neap_program *program, int n_owner_operand, int *blob, n
     program->n_instruction = step + 1;
     NEAP_TRY(bind_instruction(program, step, error));
   }
+  find_packed(program);
 
   /* A subprogram runs on whichever lane its owner runs, in plan order. */
   if (!program->is_sub && program->plan->executor == NEAP_EXECUTOR_DAG)

@@ -49,6 +49,10 @@ typedef struct neap_program_blob {
   bool written;        /* the run writes it; neither: it is declared and no more */
   bool half_written;   /* a run that fails may have committed to it */
   bool feeds_constant; /* a constant is computed from it */
+  /* A Reorder's output among the constants that has all its elements, where nothing but makers of
+   * constants reads the blob; NEAP_NO_VALUE: there is none. The step of the last of those makers. */
+  neap_value_id packed;
+  int last_maker;
   /* its bytes are to have room for so many: those of the largest batch; 0: its own */
   size_t reserve_bytes;
   void *base; /* attached by the workspace */
@@ -118,6 +122,11 @@ typedef struct neap_run {
   void *constants; /* region_bytes[CONSTANT] of the plan; NULL where it has none */
   /* they hold what an earlier run computed from the same parameters: not computed again */
   bool constants_valid;
+  /* Called behind the last maker of constants that reads a blob that has its elements `packed`: its
+   * bytes are not read again in this run, nor in those that find the constants valid. NULL: nobody
+   * cares. */
+  void (*spare)(void *owner, int blob);
+  void *owner; /* of spare */
   uint64_t seed;
   uint32_t step;
   const atomic_int *interrupted; /* set by a signal handler or another thread; may be NULL */

@@ -205,6 +205,19 @@ int64_t neap_step_times_at(const neap_step_times *times, double share) {
   return NEAP_MIN(NEAP_MAX(ns, times->min_ns), times->max_ns);
 }
 
+/* Blobs that the makers of constants have read for the last time. A dag's lanes have no order in
+ * which that could be known. */
+static void spare_sources(const neap_program *program, int step, const neap_run *run) {
+  const neap_instruction *i = &program->instruction[step];
+  if (program->is_sub || program->dag != NULL) return;
+  for (int k = 0; k < i->call.n_in; k++) {
+    int b = i->address[k].base - 1;
+    if (b < 0 || b >= program->n_blob) continue;
+    if (program->blob[b].packed != NEAP_NO_VALUE && program->blob[b].last_maker == step)
+      run->spare(run->owner, b);
+  }
+}
+
 /* One instruction, with its addresses, clock, poison and fault record. */
 void neap_program_execute(neap_program *program, int step, neap_run_state *state, neap_lane *lane) {
   neap_instruction *i = &program->instruction[step];
@@ -239,6 +252,7 @@ void neap_program_execute(neap_program *program, int step, neap_run_state *state
   }
   if (timed) count_time(&run->times[step], state, start_ns, lane);
   if (run->poison && !neap_takes(program)) poison_after(program, i);
+  if (i->makes_constant && run->spare != NULL) spare_sources(program, step, run);
 }
 
 /* At most once a millisecond, because holding and releasing are system calls. On the calling thread

@@ -1,11 +1,15 @@
 /* storage.c: bytes with a reference count, the only refcounted thing in Neap.
  *
+ * Bytes that are made of others which are held, too (packed weights), may be away: their memory is
+ * the system's, and they are written again when somebody asks for them.
+ *
  * INVARIANT: n_ref >= 1 while anyone can see the storage; the thread that takes it to 0 returns the
  * bytes. `release` is NULL and `owned` is set for bytes of neap_alloc_data; else the bytes are
  * someone else's.
  */
 #include "tensor/tensor.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* `version` changes with each touch and is never the same for two storages. `release` is called
@@ -19,6 +23,8 @@ struct neap_storage {
   size_t bytes;
   void (*release)(void *owner);
   void *owner;
+  _Atomic bool away;
+  neap_storage_source source; /* of bytes that are away */
 };
 
 /* One counter for all storages, so that a storage freed and another made at its address can't be
@@ -86,12 +92,41 @@ void neap_storage_release(neap_storage *storage) {
   NEAP_ASSERT(before >= 1, "who releases a storage holds it; it had %d references", before);
   if (before > 1) return;
   NEAP_ASSERT(!storage->owned || storage->release == NULL, "bytes have one owner");
+  if (atomic_load(&storage->away)) storage->source.drop(storage->source.self);
   if (storage->owned) neap_free(storage->data);
   if (storage->release != NULL) storage->release(storage->owner);
   neap_free(storage);
 }
 
-char *neap_storage_data(const neap_storage *storage) { return storage->data; }
+/* Two threads may ask for the same bytes at once; that anybody has to wait is rare. */
+static pthread_mutex_t bringing = PTHREAD_MUTEX_INITIALIZER;
+
+static void bring_back(neap_storage *storage) {
+  pthread_mutex_lock(&bringing);
+  if (atomic_load(&storage->away)) {
+    storage->source.restore(storage->source.self, storage->data);
+    storage->source.drop(storage->source.self);
+    atomic_store(&storage->away, false); /* last: who sees this sees the bytes */
+  }
+  pthread_mutex_unlock(&bringing);
+}
+
+void neap_storage_put_away(neap_storage *storage, const neap_storage_source *source) {
+  NEAP_ASSERT(!atomic_load(&storage->away) && !storage->read_only,
+              "bytes that are put away are here, and may be written");
+  storage->source = *source;
+  neap_memory_give_back(storage->data, storage->bytes);
+  atomic_store(&storage->away, true);
+}
+
+char *neap_storage_data(const neap_storage *storage) {
+  /* To its readers a storage is the same before and after. */
+  if (atomic_load_explicit(&storage->away, memory_order_acquire))
+    bring_back((neap_storage *)(uintptr_t)storage);
+  return storage->data;
+}
+
+char *neap_storage_address(const neap_storage *storage) { return storage->data; }
 size_t neap_storage_bytes(const neap_storage *storage) { return storage->bytes; }
 int neap_storage_n_ref(const neap_storage *storage) { return atomic_load(&storage->n_ref); }
 void neap_storage_set_read_only(neap_storage *storage) { storage->read_only = true; }

@@ -73,6 +73,18 @@ neap_storage *neap_storage_borrow(void *data, size_t bytes, void (*release)(void
 neap_storage *neap_storage_retain(neap_storage *storage);
 void neap_storage_release(neap_storage *storage);
 char *neap_storage_data(const neap_storage *storage);
+/* Bytes that can be had again: `restore` writes all of them, and can't fail; `drop` follows, or
+ * comes alone where nobody asked for them. */
+typedef struct neap_storage_source {
+  void (*restore)(void *self, char *data);
+  void (*drop)(void *self);
+  void *self;
+} neap_storage_source;
+/* Gives the memory of the bytes back to the system, though they stay counted. Whoever asks for
+ * neap_storage_data has them again, the same ones; a pointer that was got before leads nowhere. */
+void neap_storage_put_away(neap_storage *storage, const neap_storage_source *source);
+/* Where the bytes are or will be: for who looks at the address alone. */
+char *neap_storage_address(const neap_storage *storage);
 size_t neap_storage_bytes(const neap_storage *storage);
 int neap_storage_n_ref(const neap_storage *storage);
 /* Bytes that must not be written (a file mapped "r"): neap_tensor_copy refuses them as a target,

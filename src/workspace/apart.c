@@ -8,7 +8,9 @@
  */
 #include "workspace/workspace_int.h"
 
-static const char *begin_of(const neap_tensor *t) { return neap_tensor_data(t); }
+static const char *begin_of(const neap_tensor *t) {
+  return t->storage != NULL ? neap_storage_address(t->storage) + t->offset_bytes : NULL;
+}
 
 static const char *end_of(const neap_tensor *t) {
   neap_type type = neap_tensor_type(t);

@@ -513,6 +513,11 @@ static neap_status check_filled(const neap_attachment *a, neap_error *error) {
   return NEAP_OK;
 }
 
+/* Where bytes are that may be put away (packed.c). */
+static void *address_of(const neap_tensor *t) {
+  return neap_storage_address(t->storage) + t->offset_bytes;
+}
+
 /* Whether the constants still follow from the bytes they were computed from. Bytes at another
  * address are other bytes, though their storage be the same: it then has another place in the
  * parameters' segment. Notes what it sees for the next run. */
@@ -527,7 +532,7 @@ static bool constants_valid(neap_attachment *a) {
     neap_program_blob *blob = neap_program_blob_at(a->program, b);
     if (!blob->feeds_constant) continue;
     uint64_t content = neap_storage_version(a->tensor[b].storage);
-    valid = valid && content == a->content[b] && blob->base == neap_tensor_data(&a->tensor[b]);
+    valid = valid && content == a->content[b] && blob->base == address_of(&a->tensor[b]);
     a->content[b] = content;
   }
   return valid;
@@ -587,7 +592,7 @@ static void check_run(const neap_workspace *ws, const neap_attachment *a) {
                 "cell %d, not %d",
                 a->name[b], found.cell, a->cell[b].cell);
     const neap_cell *cell = &found.ws->cell[found.cell];
-    NEAP_ASSERT(blob->base == neap_tensor_data(&cell->tensor),
+    NEAP_ASSERT(blob->base == address_of(&cell->tensor),
                 "the base of \"%s\" is where its cell's bytes are", a->name[b]);
     NEAP_ASSERT(cell->filled || !blob->defined_before,
                 "\"%s\", which \"%s\" reads, has been written", a->name[b],
@@ -628,8 +633,12 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
   bool valid = constants_valid(a);
 
   /* Where everything is: blobs, pool, banks. What may be refused ends here. */
-  for (int b = 0; b < neap_program_n_blobs(program); b++)
-    neap_program_blob_at(program, b)->base = neap_tensor_data(&a->tensor[b]);
+  for (int b = 0; b < neap_program_n_blobs(program); b++) {
+    /* Of what is only packed, the address alone is wanted while the constants are valid. */
+    neap_program_blob *blob = neap_program_blob_at(program, b);
+    bool is_read = !valid || blob->packed == NEAP_NO_VALUE;
+    blob->base = is_read ? neap_tensor_data(&a->tensor[b]) : address_of(&a->tensor[b]);
+  }
   if (takes(program)) NEAP_TRY(reserve_pool(ws, program, error));
 
   /* The arena's old contents are lost from here on. */
@@ -650,6 +659,8 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
                   .pool = takes(program) ? ws->pool : NULL,
                   .constants = a->constants != NULL ? neap_storage_data(a->constants) : NULL,
                   .constants_valid = valid,
+                  .spare = valid ? NULL : neap_workspace_spare,
+                  .owner = &(neap_packing){ws, a},
                   .seed = draw.seed,
                   .step = draw.step,
                   .interrupted = &neap_interrupted,

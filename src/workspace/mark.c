@@ -60,6 +60,7 @@ neap_status neap_workspace_mark_new(neap_workspace *ws, bool all, int n, const c
   if (mark == NULL) return refused(error);
   mark->ws = neap_workspace_retain(ws);
   mark->all = all;
+  ws->n_mark += all;
   neap_status status = NEAP_OK;
   if (all) {
     for (int c = 0; c < ws->n_cell; c++) {
@@ -174,6 +175,7 @@ void neap_workspace_mark_free(neap_workspace_mark *mark) {
     neap_workspace_release(mark->item[i].ws);
   }
   neap_free(mark->item);
+  mark->ws->n_mark -= mark->all;
   neap_workspace_release(mark->ws);
   neap_free(mark);
 }

@@ -42,6 +42,17 @@ static void leave_live(neap_workspace *ws) {
   pthread_mutex_unlock(&live_lock);
 }
 
+/* Whoever looks is about to change what only children could see besides; frames are not among
+ * them. */
+bool neap_workspace_has_child(const neap_workspace *ws) {
+  bool found = false;
+  pthread_mutex_lock(&live_lock);
+  for (const neap_workspace *at = first_live; at != NULL && !found; at = at->next_live)
+    found = at->parent == ws;
+  pthread_mutex_unlock(&live_lock);
+  return found;
+}
+
 /* False when its last reference has just gone. The count never comes back from 0: who has taken it
  * there is ending the workspace. */
 static bool try_retain(neap_workspace *ws) {

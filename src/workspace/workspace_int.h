@@ -97,6 +97,7 @@ struct neap_workspace {
   uint64_t seed;
   uint32_t step;    /* of training runs */
   uint32_t draw;    /* of the others that draw */
+  int n_mark;       /* marks of all its cells that are alive */
   uint32_t n_child; /* children without a seed of their own that were made */
   /* nobody gave a seed or a step: neap_draw_look stands for seed and draw */
   bool draws_by_thread;
@@ -127,6 +128,15 @@ struct neap_workspace {
   neap_net **net; /* one reference each */
   int n_net, cap_net;
 };
+
+/* packed.c: for neap_run.spare, whose owner is one of these. */
+typedef struct neap_packing {
+  neap_workspace *ws;
+  const neap_attachment *attachment;
+} neap_packing;
+void neap_workspace_spare(void *packing, int blob);
+/* Whether a workspace that is alive sees this one's names. */
+bool neap_workspace_has_child(const neap_workspace *ws);
 
 /* Lets go of what the cell holds; name, role and region stay. */
 void neap_cell_clear(neap_cell *cell);

@@ -111,7 +111,10 @@ describe("an ONNX file with ranges of sizes", function()
       end
       return out
     end
+    f(neap.randn(40, 5, 3))
+    local planned = neap.memory().n_planned
     for batch = 1, 40 do f(neap.randn(batch, 5, 3)) end
+    assert.equal(planned, neap.memory().n_planned)
     assert.equal(3, #names()) -- position, mask and top of 5, whatever the batch
     for seq = 6, 9 do
       for batch = 1, 16 do f(neap.randn(batch, seq, 3)) end
