@@ -652,8 +652,8 @@ describe("While", function()
     ]]
     file:close()
     for _, executor in ipairs { "simple", "dag", "dag", "dag" } do
-      local pipe = assert(io.popen(("echo $$; NEAP_DB=off exec timeout -s KILL 120 %s run %s %s 2>&1")
-        :format(program, path, executor)))
+      local command = "echo $$; NEAP_DB=off exec timeout -s KILL 120 %s run %s %s 2>&1"
+      local pipe = assert(io.popen(command:format(program, path, executor)))
       local pid = pipe:read "n"
       -- What comes before it has begun finds no handler, on a machine that is busy.
       repeat local said = assert(pipe:read "l") until said == "about to run"
