@@ -312,3 +312,16 @@ neap_status neap_tensor_copy(const neap_tensor *to, const neap_tensor *from, nea
   neap_tensor_fini(&wide);
   return status;
 }
+
+/* *out is set only on success. The result is dense whatever t's strides are. */
+neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out,
+                              neap_error *error) {
+  neap_tensor fresh;
+  NEAP_TRY(neap_tensor_new(&fresh, dtype == NEAP_DTYPE_NONE ? t->dtype : dtype, &t->shape, error));
+  neap_status status = neap_tensor_copy(&fresh, t, error);
+  if (status == NEAP_OK)
+    *out = fresh;
+  else
+    neap_tensor_fini(&fresh);
+  return status;
+}

@@ -69,16 +69,3 @@ bool neap_tensor_is_dense(const neap_tensor *tensor) {
 }
 
 int64_t neap_tensor_elems(const neap_tensor *tensor) { return neap_shape_elems(&tensor->shape); }
-
-/* *out is set only on success. The result is dense whatever t's strides are. */
-neap_status neap_tensor_clone(const neap_tensor *t, neap_dtype dtype, neap_tensor *out,
-                              neap_error *error) {
-  neap_tensor fresh;
-  NEAP_TRY(neap_tensor_new(&fresh, dtype == NEAP_DTYPE_NONE ? t->dtype : dtype, &t->shape, error));
-  neap_status status = neap_tensor_copy(&fresh, t, error);
-  if (status == NEAP_OK)
-    *out = fresh;
-  else
-    neap_tensor_fini(&fresh);
-  return status;
-}
