@@ -24,11 +24,15 @@ local function compare_list(c, step, name, other, rows)
   if #value ~= #other then refuse(c, step, what, rows) end
   for k, size in ipairs(value) do
     local at = ("%s/%d"):format(name, k)
+
+    -- The first comparison finds the sizes that grow with the batch; later ones hold all numbers
+    -- against what it found.
     if c.n_compared == 0 and other[k] ~= size and is_scaled(size, other[k], c.batch, rows) then
       step.times[at] = size // c.batch
       step.scaled = step.scaled or {}
       table.insert(step.scaled, { name = name, at = k, times = size // c.batch })
     end
+    -- What was no size of batches then must be the same number at every batch.
     local want = step.times[at] and step.times[at] * rows or size
     if other[k] ~= want then refuse(c, step, what, rows) end
   end
@@ -40,6 +44,7 @@ local function compare_attributes(c, step, other, rows)
   for name in pairs(other.attrs) do names[name] = true end
   for name in pairs(names) do
     local a, b = step.attrs[name], other.attrs[name]
+    -- Numbers that are no list can't be noted as scaled: they must agree, as NaN does with itself.
     if type(a) == "table" and type(b) == "table" then
       compare_list(c, step, name, b, rows)
     elseif a ~= b and not (a ~= a and b ~= b) then

@@ -35,6 +35,9 @@ local Quantized = rewritten.class "Quantized"
 --- The first row of x that has a NaN or an infinity; nil: none has.
 local function first_unbounded(x)
   if not x.dtype:match "^b?f" or x:n_element() == 0 then return nil end
+
+  -- Two looks, since the common case is that all is well: one number tells, and only where it is no
+  -- number are rows made to say which of them it is.
   local top = x:abs():max():item()
   if top < math.huge then return nil end -- not of a NaN
   local rows = #x.shape > 1 and x:abs():reshape(x.shape[1], -1):max { axes = { 2 } } or x:abs()
@@ -76,6 +79,8 @@ end
 
 --- f(visit) that runs the first batches of the data, and shows visit each value that is looked at.
 local function walker(model, net_of, ws, r, data, o)
+  -- What ops that move numbers share has one root and one range, so that each root is looked at
+  -- once. Inputs are at hand; what the net makes must be kept as an output to be seen.
   local roots, names = {}, {}
   for _, root in pairs(r.root) do roots[root] = true end
   for root in pairs(roots) do names[#names + 1] = root end
@@ -95,6 +100,8 @@ local function walker(model, net_of, ws, r, data, o)
       for _, name in ipairs(r.inputs) do
         if roots[name] then visit(name, feeds[name]) end
       end
+
+      -- A last batch may have fewer rows; its net is built once, however many epochs calibrate.
       local rows = feeds[r.inputs[1]].shape[1]
       if not nets[rows] then
         nets[rows] = net_of(rows)
@@ -115,6 +122,7 @@ end
 -- A bias of more steps of its product stays real: the sum of both would leave 32 bits.
 local MOST_STEPS <const> = 2^30
 
+
 --- The largest magnitude of each row, as the scale of i8; 1 for a row of zeros.
 local function row_scales(w)
   local most = w:reshape(w.shape[1], -1):abs():max { axes = { 2 } }:reshape(w.shape[1])
@@ -130,6 +138,8 @@ end
 --- Keeps what a product of bytes reads: its weight by rows, and its bias as so many steps of the
 -- product, which are other numbers for what has another scale.
 local function keep_product(r, step, keep, scale)
+  -- A layer that is called twice keeps its bytes once; its bias is counted in steps of weight scale
+  -- times input scale, so that it is another where what it reads has another scale.
   local base, root = step.inputs[2], r.root[step.inputs[1]]
   local key, bias_key = recipe.key_of(step, "bytes")
   local scales = row_scales(step.weight)
@@ -140,6 +150,8 @@ local function keep_product(r, step, keep, scale)
     scale = keep(base .. "_scale", key, function() return scales end),
   }
   if not step.bias then return end
+
+  -- The product adds the bias in 32 bits. One that would not fit stays real, and is added behind.
   local steps = scales * scale
   local counted = (step.bias / steps):round()
   local has_steps = counted:abs():max():item() < MOST_STEPS
@@ -159,6 +171,9 @@ local function quantised_weights(r, most)
   local roots = {}
   for _, root in pairs(r.root) do roots[#roots + 1] = root end
   table.sort(roots)
+
+  -- One scale for each value of bytes, and a zero point where it goes below 0: after a Relu u8
+  -- begins at 0, else 128 stands for 0.
   for _, root in ipairs(roots) do
     r.scale[root] = keep(root .. ".scale", "", function()
       return core.tensor(scale_of(r, root, most))
@@ -207,6 +222,7 @@ function M.quantize(model, data, given)
   if not module.is_module(model) then
     fail("neap.quantize takes a model, got a " .. type(model))
   end
+
   if require("neap.op").is_tensor(data) then
     local x = data
     data = { epoch = function()
@@ -221,6 +237,7 @@ function M.quantize(model, data, given)
   if not is_data(data) then
     fail("neap.quantize takes a data set or a tensor of examples, got a " .. type(data))
   end
+  -- The first batch says the shapes alone; calibration begins anew.
   local iterate, state, control = data:epoch(1)
   local batch = iterate(state, control) or fail "neap.quantize: the data set has no rows"
   local shape = examples_of(model, batch)

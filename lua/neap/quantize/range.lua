@@ -17,6 +17,7 @@ end
 
 --- The magnitude below which `percent` of a value's numbers lie: from a histogram of all batches.
 function range.percentile(each, percent)
+  -- Twice over the data: the bins need the largest magnitude of all batches before any is counted.
   local most, counts = range.minmax(each), {}
   each(function(name, x)
     if most[name] > 0 then
@@ -25,6 +26,7 @@ function range.percentile(each, percent)
     end
   end)
   for name, histogram in pairs(counts) do
+    -- The first bin at which so many of the numbers lie at or below it; its upper end is the range.
     local list, sum, seen = histogram:totable(), 0, 0
     for _, n in ipairs(list) do sum = sum + n end
     for b, n in ipairs(list) do

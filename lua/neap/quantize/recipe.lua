@@ -35,6 +35,7 @@ local function attributes(net, i, type)
     local empty = _G.type(value) == "table" and next(value) == nil
     if empty or attr and attr.default == value then attrs[name] = nil end
   end
+
   return attrs
 end
 
@@ -99,18 +100,26 @@ local function fold_norm(r, norm, maker, readers)
     return false
   end
   if step.type == "FC" and (step.attrs.axis or step.rank ~= 2) then return false end
+
+  -- All four must be numbers of the file: a norm whose statistics a run makes is left.
   local of = {}
   for k = 2, 5 do of[k] = r.weights[norm.inputs[k]] end
   local gamma, beta, mean, var = of[2], of[3], of[4], of[5]
   if not (gamma and beta and mean and var) then return false end
   local scale = gamma / (var + (norm.attrs.eps or 1e-5)):sqrt()
+
+  -- y = (w x + b - mean) scale + beta, so that rows of w are scaled, and the bias goes with them.
   local shape = { w.shape[1] }
   for d = 2, #w.shape do shape[d] = 1 end
   local bias = step.inputs[3] and r.weights[step.inputs[3]]
   step.weight = w * scale:reshape(shape)
   step.bias = beta + ((bias and bias - mean or -mean)) * scale
+
+  -- What it was folded with is part of the key by which its weights are kept.
   step.folded = ("%s/%s"):format(norm.attrs.eps or "", table.concat(norm.inputs, "/", 2, 5))
   step.outputs = norm.outputs
+
+  -- A norm that ends in a Relu remains as that, under a name between.
   if norm.attrs.relu then
     step.outputs = { norm.outputs[1] .. ".norm" }
     norm.type, norm.inputs, norm.attrs = "Relu", { step.outputs[1] }, {}
@@ -123,6 +132,7 @@ end
 local function fold_weights(r)
   local kept = {}
   for _, step in ipairs(r.steps) do
+    -- What draws is no number yet, and a step whose attributes follow the batch is one at each.
     local ins, is_fixed = {}, #step.inputs > 0 and not op.records[step.type].random
       and not step.scaled
     for k, name in ipairs(step.inputs) do
@@ -136,6 +146,7 @@ local function fold_weights(r)
       kept[#kept + 1] = step
     end
   end
+  -- Outputs that nobody asked for have gone to place 0.
   r.steps, r.weights[0] = kept, nil
 end
 
@@ -199,6 +210,8 @@ end
 -- bytes, too, so that the product takes the sum in.
 local function mark_sum(r, step, maker, readers)
   if (step.type ~= "Add" and step.type ~= "AddN") or #step.inputs ~= 2 then return end
+
+  -- The engine takes the sum in with a Relu behind it; bytes are then what the Relu makes.
   local y, reader = step.outputs[1], readers[step.outputs[1]] or {}
   if #reader == 1 and relus[reader[1].type] then y = reader[1].outputs[1] end
   local a, b = step.inputs[1], step.inputs[2]
@@ -232,6 +245,7 @@ function recipe.quantise(r, skip)
   end
   for _, step in ipairs(r.steps) do mark_sum(r, step, maker, readers) end
   for name in pairs(r.bytes) do r.root[name] = root_of(name, maker) end
+
   for _, root in pairs(r.root) do
     local by = maker[root]
     r.positive = r.positive or {}
@@ -293,6 +307,7 @@ function recipe.keep_real(r, step, keep)
     for _, input in ipairs(step.inputs) do keep_real(r, input, keep) end
     return
   end
+
   local base, key, bias_key = step.inputs[2], recipe.key_of(step, "real")
   step.own = { weight = keep(base, key, function() return step.weight end) }
   if step.bias then
@@ -356,7 +371,12 @@ function recipe.write(r, xs, weight)
     for name, value in pairs(step.attrs) do
       attrs[name] = type(value) == "table" and table.move(value, 1, #value, 1, {}) or value
     end
+    -- Sizes of the batch are those of the blob at hand.
     for _, s in ipairs(batch and step.scaled or {}) do attrs[s.name][s.at] = s.times * batch end
+
+    -- A product by blocks says itself what it is; one of bytes reads its weights through
+    -- DequantizeLinear, as the standard's form is, which the engine puts together again; what moves
+    -- bytes stays in bytes; all else computes with real numbers.
     local y, own = step.outputs[1], step.own
     if step.sparse then
       real[y] = step.sparse(real_of(step.inputs[1]), weight)
@@ -372,6 +392,7 @@ function recipe.write(r, xs, weight)
       bytes[y] = op.apply(step.type, { bytes_of(step.inputs[1]) }, attrs)
     else
       local ins = {}
+      -- A product's weights may be folded ones, which the file's names don't give.
       for k, name in ipairs(step.inputs) do
         if not (step.is_known and k > 1) then ins[k] = name and real_of(name) end
       end
@@ -384,6 +405,7 @@ function recipe.write(r, xs, weight)
       end
     end
   end
+
   local out = {}
   for k = 1, r.outputs.n do out[k] = r.outputs[k] and real_of(r.outputs[k]) or nil end
   return table.unpack(out, 1, r.outputs.n)

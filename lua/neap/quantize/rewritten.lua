@@ -15,6 +15,7 @@ local rewritten = {}
 --- A class of such models.
 function rewritten.class(name)
   return module.class { name, name = "model",
+
     init = function(self, o)
       self._recipe, self._own = o.recipe, {}
       for _, w in ipairs(o.weights) do
@@ -49,6 +50,7 @@ end
 
 --- The names of the net's inputs by their position in forward, {n =}, false where none is given.
 local function places_of(model, shape, net, who)
+
   local places, last = arguments.shapes(model, shape)
   local names, is_known = { n = last }, {}
   for k = 1, last do
@@ -75,6 +77,9 @@ function rewritten.recipe_of(model, shape, who)
   local net, results = build(BATCH)
   local ws, steps = model:workspace(), recipe.steps_of(net, who)
   local compare = batches.comparer(who, steps, BATCH)
+
+  -- The recipe is made at one batch; a net at another is compared with it before anybody uses it,
+  -- so that no number of a batch is taken for one that never changes.
   local function net_of(rows)
     local other = rows == BATCH and net or build(rows)
     if rows ~= BATCH then compare(recipe.steps_of(other, who), rows) end
@@ -90,6 +95,7 @@ end
 function rewritten.make(class, r, weights, shape, model)
   local made = class { recipe = r, weights = weights, shape = shape,
     dtype = model._fields.input_dtype }
+
   local by_name = {}
   for _, w in ipairs(weights) do
     by_name[imported.name_of(made, made._own[w.name])] = w.tensor
@@ -99,6 +105,9 @@ function rewritten.make(class, r, weights, shape, model)
   if not has_more then
     rawset(made, "_arguments", table.move(names, 1, r.arguments.n, 1, {}))
   end
+
+  -- The recipe has read its numbers: what was weights is the made model's state, and two of each
+  -- would be held otherwise.
   for name in pairs(r.weights) do r.weights[name] = true end -- the numbers are the model's now
   for _, step in ipairs(r.steps) do
     step.weight, step.bias = step.weight and true, step.bias and true

@@ -46,6 +46,9 @@ end
 local function integer_sum(name)
   return function(n, a, b)
     local reads, y = n.row.reads, n.row.makes[1]
+
+    -- The shift keeps as much below the point as the integers' width leaves room for, as the
+    -- standard's kernels do.
     local larger = math.max(reads[1].scale[1], reads[2].scale[1])
     local shift = y.dtype == "i16" and 15 or 20
     local sum = F[name] { common(a, reads[1], larger, shift), common(b, reads[2], larger, shift) }
@@ -79,6 +82,7 @@ local function leaky_relu(n)
   local xs, first = T.together(n, 1)
   local t, y = n.row.reads[1], n.row.makes[1]
   local x, scale, alpha = centered(xs[1], t), t.scale[1], n:float("alpha", 0)
+  -- A scale below 0 has no form in fixed point.
   if alpha < 0 then return real_leaky(n) end
   local above = I.requantised(n, x, { scale / y.scale[1] }, nil, y)
   local below = I.requantised(n, x, { scale * T.f32(alpha) / y.scale[1] }, nil, y)
@@ -155,6 +159,8 @@ end
 --- Numbers as quantisation would leave them.
 local fake_quant = T.real(function(n, x)
   local low, high, bits = n:float("min", 0), n:float("max", 0), n:int("num_bits", 0)
+
+  -- The zero point is moved to a whole number, and the range with it, so that 0 stays 0 exactly.
   local least, most = n:flag "narrow_range" and 1 or 0, (1 << math.min(bits, 16)) - 1
   if low >= high or most <= least then n:fail("a range from %g to %g", low, high) end
   local scale = (high - low) / (most - least)

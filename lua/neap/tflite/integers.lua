@@ -20,6 +20,9 @@ end
 --- Whether every sum over a row of known weights (O,..) stays a whole number of f32.
 local function is_small(x, w, weights, bias)
   if not kit.is_known(weights) then return false end
+
+  -- The bound is the largest sum that any x could give: each row's magnitudes times the furthest
+  -- that x's integers go from their zero point, and the bias. Below 2^24 f32 has all whole numbers.
   local axes = {}
   for d = 2, #weights.shape do axes[#axes + 1] = d end
   local magnitude = F.Abs(kit.cast(weights, "f64"))
@@ -55,6 +58,8 @@ end
 --- The sums of a product of quantised numbers: f(x, w, b) of their integers as floats.
 -- @param w weights, (O,..)
 function I.sums(n, f, x, w, b, attrs)
+  -- A bias that only a run knows, Winograd's fractions, and sums that leave f32's whole numbers all
+  -- need f64, which is exact far beyond what 32 bits hold.
   local reads, bias = n.row.reads, b and n.inputs[3].x
   local small = (not b or kit.is_known(bias)) and not may_be_winograd(w.shape, attrs)
     and is_small(reads[1], reads[2], known_weights(n, w), b and bias)

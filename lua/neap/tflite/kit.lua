@@ -57,6 +57,7 @@ function T.channels_last(x) return #x.shape < 3 and x or turn(x, last_order(#x.s
 --- What `f` makes of the value's operand, once in each net, whoever asks: `key` says what it is. Of
 -- a weight it is another weight, in the place of the one in the file.
 function T.once(n, v, key, f)
+  -- A weight is turned as the net is built, and is kept as one of the file's.
   if kit.is_known(v.x) and not n.folds then
     v.turned = v.turned or {}
     local w = v.turned[key]
@@ -66,6 +67,8 @@ function T.once(n, v, key, f)
     end
     return n.state:operand(w)
   end
+
+  -- What a run makes is a blob of one net; the table forgets nets that have gone.
   local net = n.state.net
   v.turned = v.turned or setmetatable({}, { __mode = "k" })
   local made = v.turned[net] or {}
@@ -106,6 +109,8 @@ end
 --- x with the channels first as a value.
 function T.as_first(n, x)
   if #x.shape < 3 then return x end
+
+  -- What comes of a weight is one, too.
   local parameter = false
   for _, v in pairs(n.inputs) do parameter = parameter or v.parameter end
   return { x = x, elem = kit.elem_of[x.dtype], layout = "first", settle = settle,
@@ -128,6 +133,9 @@ end
 -- @return operands, whether they are channels first
 function T.together(n, count)
   local rank, first = 0, false
+
+  -- One operand with its channels first takes the others along: else all that is computed of images
+  -- would be turned, and back again for the next convolution.
   for i = 1, count do
     rank = math.max(rank, #value(n, i).x.shape)
     first = first or n.inputs[i].layout == "first"
@@ -196,6 +204,7 @@ end
 --- The numbers that x, of tensor t, stands for: f32.
 function T.dequantised(x, t, first)
   local many = #t.scale > 1
+  -- DequantizeLinear has no i64, and biases of 64 bits are small numbers.
   if x.dtype == "i64" then x = kit.cast(x, "i32") end
   local axis = many and T.axis_in(t.axis, #x.shape, first) or nil
   local scale = many and core.tensor(t.scale, "f32") or kit.number(t.scale[1], "f32")
@@ -232,10 +241,13 @@ function T.real(f, o)
     end
     local first = o.first or n.first
     n.first = first
+
+    -- Operands become numbers, and each result integers again where the file says so.
     for i = 1, count do
       local t = T.quantised(n.row.reads[i])
       if t and xs[i] then xs[i] = T.dequantised(xs[i], t, first) end
     end
+
     local ys = table.pack(f(n, table.unpack(xs, 1, count)))
     for k = 1, ys.n do
       local t, x = T.quantised(n.row.makes[k]), ys[k]
@@ -272,10 +284,12 @@ end
 --- The least and the most that a quantised result has after the activation.
 function T.bounds(n, t)
   local a, range = activation_of(n), range_of(n, t)
+  -- As the standard's kernels: in f32, halves away from 0.
   local function place(number)
     local q = T.f32(number) / T.f32(t.scale[1])
     return t.zero[1] + (q < 0 and math.ceil(q - 0.5) or math.floor(q + 0.5))
   end
+
   if a.f and not a.least then n:fail "a fused activation that has no form in integers" end
   return math.tointeger(math.max(range[1], a.least and place(a.least) or range[1])),
     math.tointeger(math.min(range[2], a.most and place(a.most) or range[2]))
@@ -317,6 +331,9 @@ end
 function T.onnx(n, name, operands, attrs, n_out)
   local row = { op = name, domain = "", name = "", place = n:place(), inputs = {}, outputs = {},
     attrs = {} }
+
+  -- An op of ONNX's builders sees a node: operands go as its inputs, attributes with their kinds,
+  -- and the newest version's rules hold.
   local inputs, folds = {}, true
   for i = 1, operands.n or #operands do
     local x = operands[i]
@@ -328,9 +345,12 @@ function T.onnx(n, name, operands, attrs, n_out)
   end
   for key, v in pairs(attrs or {}) do row.attrs[key] = attr_of(v) end
   for k = 1, n_out or 1 do row.outputs[k] = "y" .. k end
+
+  -- Where all operands are known the op runs at once, as it would of an ONNX file.
   local node = setmetatable({ row = row, state = n.state, env = n.env, version = 21,
     inputs = inputs, folds = folds }, Node)
   local results = table.pack(ops.find("", name)(node, table.unpack(operands, 1, #row.inputs)))
+  -- A value that the builder made itself is in the file's order: its operand is what is wanted.
   for k = 1, results.n do
     local y = results[k]
     if type(y) == "table" and not op.is_blob(y) and not op.is_tensor(y) then results[k] = y.x end

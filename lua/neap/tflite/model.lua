@@ -27,6 +27,7 @@ local function name_all(tensors, number)
   for i, t in ipairs(tensors) do
     local name = short(t.name or "")
     name = before .. (name ~= "" and name or "tensor" .. i)
+
     local key, n = name, 1
     while taken[key] do
       n = n + 1
@@ -88,6 +89,9 @@ local function initializers_of(g, notes)
   local list, made = {}, made_in(g)
   for place, t in ipairs(g.tensors) do
     local x = t.tensor
+
+    -- A state that an operator writes begins as zeros; a tensor that none makes and that has no
+    -- elements needs no numbers.
     if not x and t.variable and t.dtype and not made[place] then
       x = zeros_of(t)
       notes[#notes + 1] = ("\"%s\" begins as zeros in every run, and is not kept"):format(t.key)
@@ -106,6 +110,7 @@ local graph_of
 local function note_hybrids(nodes, notes)
   for _, row in ipairs(nodes) do
     local x, w, y = row.reads[1], row.reads[2], row.makes[1]
+
     local is_hybrid = x and w and y and x.dtype == "f32" and y.dtype == "f32" and w.tensor
       and w.scale and w.dtype ~= "f32"
     if is_hybrid then
@@ -123,6 +128,7 @@ local function attrs_of(file, row, place, depth)
     if not file.graphs[index + 1] then
       kit.fail("%s: subgraph %d, the file has %d", place, index + 1, #file.graphs)
     end
+
     attrs[name] = { kind = "graph", value = graph_of(file, index + 1, depth + 1) }
   end
   return attrs
@@ -131,7 +137,10 @@ end
 --- Subgraph `number` as a graph. One that runs itself, at any depth, is no net.
 function graph_of(file, number, depth, notes)
   local g = file.graphs[number]
+
+  -- More calls within each other than there are subgraphs: one of them comes twice.
   if depth > #file.graphs then kit.fail("subgraph %d runs itself", number) end
+  -- A subgraph that two operators run has its names from the first time.
   if not g.tensors[1] or not g.tensors[1].key then name_all(g.tensors, number) end
   local nodes = kit.map(g.nodes, function(row, i)
     local place = ("subgraph %d, operator %d (%s)"):format(number, i, row.op)

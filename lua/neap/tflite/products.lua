@@ -36,6 +36,7 @@ local function window(n, x, kernel)
         w.dilation[i])
     end
   end
+
   local padding = n:int("padding", SAME)
   if padding ~= SAME and padding ~= VALID then n:fail("padding %d is none", padding) end
   w.pad = padding == VALID and kit.fill(2 * #names, 0)
@@ -56,6 +57,8 @@ end
 local function as_numbers(n, i, w, axis)
   local t = T.quantised(n.row.reads[i])
   if not t then return kit.is_float(w) and kit.cast(w, "f32") or w end
+
+  -- The layout has moved the axis that the scales lie along.
   local own = {}
   for key, v in pairs(t) do own[key] = v end
   own.axis = axis
@@ -72,6 +75,8 @@ local function product_with(n, f, attrs, x, w, b)
     local real = T.activated(n, f(x, w, b))
     return T.quantised(y) and T.quantise(n, real, y) or real
   end
+
+  -- Integers: exact sums, brought to the result's scale.
   local sums = I.sums(n, f, x, w, b, attrs)
   -- Of 16 bits sums have 64, unless a bias of 32 says that they have as many.
   local is_16 = reads[1].dtype == "i16"
@@ -91,6 +96,7 @@ local function convolution(order)
       check_rank(n, w, #order)
       return kit.permute(w, order)
     end)
+    -- TFLite has no number of groups: it follows from the channels that the weights see.
     local attrs = window(n, x, spatial(w.shape))
     attrs.groups = w.shape[2] > 0 and x.shape[2] // w.shape[2] or 1
     if attrs.groups < 1 then
@@ -124,6 +130,9 @@ local function transposed_pads(n, x, w, size)
     w.stride[i] = n:int("stride_" .. d, 0)
     if w.stride[i] < 1 then n:fail("a stride of %d", w.stride[i]) end
     local whole = (x.shape[2 + i] - 1) * w.stride[i] + w.kernel[i]
+
+    -- Where the image is smaller than what windows reach it is cut, the odd one behind; where it is
+    -- larger, by less than a stride, no window reaches what is behind.
     local total = whole - size[1 + i]
     pads[i], pads[2 + i] = math.max(total, 0) // 2, math.max(total, 0) - math.max(total, 0) // 2
     more[i] = math.max(-total, 0)
@@ -150,10 +159,13 @@ local function transpose_conv(n)
   if not (T.quantised(reads[3]) and T.quantised(reads[2]) and T.quantised(y)) then
     return T.as_first(n, T.activated(n, f(x, as_numbers(n, 2, w, 2), b)))
   end
+
+  -- Sums of integers in f64, which has room for any.
   local function wide(v, t, axis)
     v = kit.cast(v, "f64")
     return T.all_zero(t.zero) and v or F.Sub { v, T.beside(v, t.zero, axis, "f64") }
   end
+
   local sums = f(wide(x, reads[3], 1), wide(w, reads[2], 2), b and kit.cast(b, "f64"))
   return T.as_first(n, I.requantised(n, sums, I.product_scales(reads[3], reads[2], y), 2, y,
     { wide = reads[3].dtype == "i16" }))
@@ -168,6 +180,7 @@ local function batch_matmul(n)
   if not I.is_integer(n, 2) then
     return F.MatMul({ as_numbers(n, 1, a, 1), as_numbers(n, 2, b, reads[2].axis) }, attrs)
   end
+
   local function wide(v, t)
     v = kit.cast(v, "f64")
     return t.zero[1] == 0 and v or F.Sub { v, kit.number(t.zero[1], "f64") }
@@ -188,10 +201,13 @@ local function fully_connected(n)
   if features < 1 or kit.product(shape) % features ~= 0 then
     n:fail("x (%s) has no rows of %d features", table.concat(shape, ","), features)
   end
+
   x = #shape == 2 and shape[2] == features and x or kit.reshape(x, { -1, features })
   local function product(a, b, c) return F.FC { a, b, c } end
+  -- A matrix product, so that its kernels round once.
   local y = product_with(n, product, nil, x, w, bias(n))
   if not (n:flag "keep_num_dims" and #shape ~= 2) then return y end
+  -- The rows' dimensions come back, with the units last.
   local kept = kit.copy(shape)
   kept[#kept] = out
   return kit.reshape(y, kept)
@@ -228,6 +244,9 @@ local function average_pool(n)
     w.count_include_pad = false
     return T.as_first(n, T.activated(n, F.AveragePool(x, w)))
   end
+
+  -- Sums of windows: means over whole windows, pads as zeros, times the area; the count of a window
+  -- at the edge is less.
   local count, area = counts(n, x, w)
   local sums = F.Mul { F.AveragePool(kit.cast(x, "f64"), w), kit.number(area, "f64") }
   local y, least, most = integer_mean(F.Round(sums), count), T.bounds(n, n.row.makes[1])

@@ -40,6 +40,9 @@ local function lstm(n)
   if not n.inputs[2] then n:fail "no input gate (CIFG), which is not read" end
   if n:int("fused_activation_function", 0) ~= 4 then n:fail "an activation other than tanh" end
   if n:float("cell_clip", 0) ~= 0 then n:fail "a clipped cell, which is not read" end
+
+  -- Gates are put into ONNX's order as the rows are stacked; its bias has a second half, for the
+  -- state, that TFLite lacks.
   local x, back = in_time(n, T.plain(n, 1))
   local w, r = stacked(n, { 2, 5, 3, 4 }), stacked(n, { 6, 9, 7, 8 })
   local b = stacked(n, { 13, 16, 14, 15 })
@@ -70,6 +73,8 @@ local function svdf(n)
   if T.quantised(n.row.reads[1]) then n:fail "sequences of integers are not read" end
   if #features.shape ~= 2 or #time.shape ~= 2 or #x.shape ~= 2 then n:fail "no matrices" end
   if rank < 1 or features.shape[1] % rank ~= 0 then n:fail("a rank of %d", rank) end
+
+  -- Ranks of a unit lie next to each other.
   local last = kit.reshape(kit.part(time, 2, time.shape[2], 1), { -1 })
   local y = F.Mul { F.FC { x, features }, last }
   y = F.Sum(kit.reshape(y, { x.shape[1], features.shape[1] // rank, rank }), { axes = { 3 } })
@@ -99,6 +104,9 @@ end
 --- A loop turn by turn: it counts, and how far is known.
 local function loop(n)
   local state, values = n.state, n.inputs
+
+  -- Both graphs are written out once for each turn, with what is known in between, until the
+  -- condition says so.
   local cond, body = n:graph "cond", n:graph "body"
   while holds(n, state:run_subgraph(cond, {}, values)[1] or {}, "a loop's end") do
     state.turns = (state.turns or 0) + 1

@@ -14,6 +14,9 @@ local F = kit.F
 local function reduced(n, f, prepare)
   local rank, first, keep = #n.inputs[1].x.shape, T.is_first(n, 1), n:flag "keep_dims"
   local axes, drops, all_pixels = n:axes(T.list(n, 2), rank), {}, true
+
+  -- The layout may stay where it is if what is left is in the file's order: all dimensions are,
+  -- each in its place; or no pixels, or no channels are left.
   for _, d in ipairs(axes) do drops[d] = true end
   for d = 2, rank - 1 do all_pixels = all_pixels and drops[d] end
   -- Pixels that stay behind channels that stay are in another order than the file's.
@@ -42,6 +45,9 @@ local function mean(n)
   if not I.is_integer(n, 1) then return real_mean(n) end
   local x, y = n.row.reads[1], n.row.makes[1]
   local sum, first = reduced(n, F.Sum, function(v) return kit.cast(v, "f64") end)
+
+  -- The count follows from the sizes, so that sum and mean are brought to the result's scale at
+  -- once.
   local count = kit.product(n.inputs[1].x.shape) / math.max(kit.product(sum.shape), 1)
   if x.zero[1] ~= 0 then sum = F.Sub { sum, kit.number(x.zero[1] * count, "f64") } end
   return T.as(n, I.requantised(n, sum, { x.scale[1] / (y.scale[1] * count) }, nil, y), first)

@@ -26,11 +26,16 @@ local function shape_for(n, x, list)
       known = known * size
     end
   end
+
+  -- A batch other than the file's takes the place of a first 1, where the rest of the sizes then
+  -- say as many elements as there are.
   local all, was = kit.product(x.shape), n.row.reads[1].dims
   local batch = was[1] == 1 and x.shape[1] or 1
   if batch > 1 and shape[1] == 1 and known > 0 and (open or known * batch == all) then
     shape[1], known = batch, known * batch
   end
+
+  -- The open size is what the others leave.
   if open then
     if known == 0 or all % known ~= 0 then
       n:fail("(%s) does not fit x, (%s)", table.concat(list, ","), table.concat(x.shape, ","))
@@ -106,6 +111,9 @@ end
 local function concatenation(n)
   local xs, axis, first = parts_of(n, n:int("axis", 0))
   local y = T.quantised(n.row.makes[1])
+
+  -- Parts in another scale than the result's are brought to it; those in the same stay the bytes
+  -- that they are.
   for i, x in ipairs(xs) do
     local t = y and T.quantised(n.row.reads[i])
     if t and (t.scale[1] ~= y.scale[1] or t.zero[1] ~= y.zero[1]) then
@@ -120,6 +128,7 @@ local function pack(n)
   local axis, xs = n:int("axis", 0), {}
   for i = 1, #n.row.inputs do
     local x = T.plain(n, i)
+    -- Each part gets a dimension of size 1, along which they are put together.
     local at = n:axis(axis, #x.shape + 1)
     local shape = kit.copy(x.shape)
     table.insert(shape, at, 1)
@@ -131,10 +140,12 @@ end
 --- Parts of these sizes along an axis of input i.
 local function cut(n, i, axis, sizes)
   local first, rank = T.is_first(n, i), #n.inputs[i].x.shape
+
   local d, at, out = T.axis_in(n:axis(axis, rank), rank, first), 1, {}
   local x, all = n:x_of(n.inputs[i]), 0
   for _, size in ipairs(sizes) do all = all + size end
   if all ~= x.shape[d] then n:fail("parts of %d in all, x has %d", all, x.shape[d]) end
+
   for k, size in ipairs(sizes) do
     out[k] = T.as(n, kit.part(x, d, at, size), first)
     at = at + size
@@ -209,6 +220,8 @@ local function ranges(n, rank)
     if bit("new_axis_mask", i) then n_new = n_new + 1 end
     has_ellipsis = has_ellipsis or bit("ellipsis_mask", i)
   end
+
+  -- The ellipsis stands for all dimensions that no other place speaks of.
   local covered = #begins - n_new - (has_ellipsis and 1 or 0)
   for i = 1, #begins do
     local step = steps[i]
@@ -220,6 +233,7 @@ local function ranges(n, rank)
       list[#list + 1] = { begins[i], begins[i] == -1 and FAR or begins[i] + 1, 1, "drop" }
     else
       if step == 0 then n:fail "a step of 0" end
+      -- A bound that a mask leaves out is the end that the step comes from, or goes to.
       local start = bit("begin_mask", i) and (step > 0 and 0 or FAR) or begins[i]
       local stop = bit("end_mask", i) and (step > 0 and FAR or -FAR) or ends[i]
       if n:flag "offset" and not bit("end_mask", i) then stop = stop + begins[i] end
@@ -232,6 +246,9 @@ end
 local function strided_slice(n)
   local rank = #n.inputs[1].x.shape
   local list = ranges(n, rank)
+
+  -- What is no new dimension is a range of x; new and dropped ones are then a matter of the shape,
+  -- in the file's order.
   local starts, ends, steps, reshaped = {}, {}, {}, false
   for _, r in ipairs(list) do
     if r.what ~= "new" then
@@ -242,6 +259,7 @@ local function strided_slice(n)
   local y, first = sliced(n, 1, starts, ends, steps)
   if not reshaped then return T.as(n, y, first) end
   if first then y = T.channels_last(y) end
+
   local shape, d = {}, 1
   for _, r in ipairs(list) do
     if r.what == "new" then
@@ -255,6 +273,7 @@ local function strided_slice(n)
       d = d + 1
     end
   end
+  -- Dimensions behind those that the masks speak of stay.
   table.move(y.shape, d, #y.shape, #shape + 1, shape)
   return kit.reshape(y, shape)
 end
@@ -272,6 +291,7 @@ local function padded(n, attrs)
     if list[2 * d - 1] < 0 or list[2 * d] < 0 then n:fail("a pad below 0") end
   end
   attrs.pads = pads
+
   local room = kit.map(n.inputs[1].x.shape, function(size, d)
     return size + pads[d] + pads[rank + d]
   end)
@@ -334,6 +354,7 @@ local function space_to_batch(n)
   local x, block, pads = T.plain(n, 1), T.list(n, 2), T.list(n, 3)
   check_blocks(n, x, block, pads)
   local k, shape, t = #block, { 1 }, T.quantised(n.row.makes[1])
+
   local all = kit.fill(2 * #x.shape, 0)
   for d = 1, k do
     all[1 + d], all[#x.shape + 1 + d] = pads[2 * d - 1], pads[2 * d]
@@ -341,6 +362,9 @@ local function space_to_batch(n)
   x = F.Pad(x, { pads = all, value = t and t.zero[1] or 0 })
   shape[1] = x.shape[1]
   local order, out = {}, { x.shape[1] * kit.product(block) }
+
+  -- Each spatial dimension becomes (blocks, places of a block); places go in front of the batch, so
+  -- that a batch holds one place of all blocks.
   for d = 1, k do
     local size = x.shape[1 + d]
     if size % block[d] ~= 0 then n:fail("%d in blocks of %d", size, block[d]) end
@@ -350,6 +374,7 @@ local function space_to_batch(n)
   end
   order[k + 1] = 1
   for d = 1, k do order[#order + 1] = 2 * d end
+  -- Behind the spatial ones nothing moves.
   for d = k + 2, #x.shape do
     shape[#shape + 1], order[#order + 1] = x.shape[d], #shape + 1
     out[#out + 1] = x.shape[d]
@@ -363,6 +388,9 @@ local function batch_to_space(n)
   local k, all = #block, kit.product(block)
   if x.shape[1] % all ~= 0 then n:fail("%d batches in blocks of %d", x.shape[1], all) end
   local batch = x.shape[1] // all
+
+  -- The way back: batches come as (places of each block.., batch), and each spatial dimension takes
+  -- its places in again, behind its blocks.
   local shape, order, out = kit.copy(block), { k + 1 }, { batch }
   shape[k + 1] = batch
   for d = 1, k do
@@ -375,6 +403,7 @@ local function batch_to_space(n)
     order[#order + 1] = #shape
     out[#out + 1] = x.shape[d]
   end
+
   local y = kit.reshape(kit.permute(kit.reshape(x, shape), order), out)
   for d = 1, k do
     local before, behind = crops[2 * d - 1], crops[2 * d]
@@ -392,6 +421,7 @@ local function resized(n, x, attrs)
   for _, size in ipairs(sizes) do
     if size < 1 then n:fail("a size of %d", size) end
   end
+
   attrs.axes = { 2, 3 }
   local at = n:flag "half_pixel_centers" and "half_pixel" or "asymmetric"
   attrs.coordinate_transformation_mode = n:flag "align_corners" and "align_corners" or at
