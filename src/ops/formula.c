@@ -43,6 +43,7 @@ typedef struct reader {
   neap_grad *g;
   const char *text, *at;
   bool silent;
+  bool keeps;       /* operands of an op are read, which takes them in their own dtype */
   neap_dtype dtype; /* of numbers, and of what is computed */
   neap_status status;
   neap_error *error;
@@ -114,7 +115,7 @@ static neap_value_id number(reader *r, double value) {
 /* Floats of other dtypes become the one that is computed in. */
 static neap_value_id widen(reader *r, neap_value_id value) {
   neap_dtype dtype = neap_grad_type(r->g, value).dtype;
-  if (!neap_dtype_is_float(dtype) || dtype == r->dtype) return value;
+  if (!neap_dtype_is_float(dtype) || dtype == r->dtype || r->keeps) return value;
   return emit(r, "Cast", 1, &value, NULL, (neap_set[]){NEAP_SET_INT("to", r->dtype), {0}});
 }
 
@@ -306,7 +307,14 @@ static neap_attr_value read_attr(reader *r, const neap_attr *attr, int64_t ints[
   return value;
 }
 
-/* An op, behind its bracket. */
+static bool reads_stash(const neap_op *op) {
+  for (int i = 0; i < NEAP_OP_MAX_IN && op->inputs[i].name != NULL; i++)
+    if ((op->inputs[i].flags & NEAP_ARG_STASH) != 0) return true;
+  return false;
+}
+
+/* An op, behind its bracket. What a stash says is said of numbers of the forward's dtype, so what
+ * is read with it is not widened. */
 static neap_value_id read_call(reader *r, const char *name) {
   const neap_op *op = neap_op_find(name);
   if (op == NULL) return fail(r, "an op that does not exist");
@@ -314,7 +322,9 @@ static neap_value_id read_call(reader *r, const char *name) {
   neap_set set[MOST_SET + 1] = {{0}};
   int64_t ints[MOST_SET][NEAP_MAX_DIM];
   const neap_grad *inherit = NULL;
+  const bool kept = r->keeps;
   int n_in = 0, n_set = 0;
+  r->keeps = kept || reads_stash(op);
 
   do {
     if (take(r, "..")) {
@@ -341,6 +351,7 @@ static neap_value_id read_call(reader *r, const char *name) {
     set[n_set].value = read_attr(r, &op->attrs[a], ints[n_set]);
     n_set++;
   } while (r->status == NEAP_OK && take(r, ","));
+  r->keeps = kept;
   expect(r, ")");
   return emit(r, op->name, n_in, in, inherit, set);
 }

@@ -10,10 +10,11 @@
  * through again (see "what oneDNN passes over").
  *
  * The plain loops work on one plane at a time. A plane of bf16 or f16 is widened, and what is made
- * of it is rounded once when it is stored (ops/rows.h).
+ * of it is rounded once when it is stored (ops/rows.h). Where convolutions laid channels side by
+ * side, halves stay so (pool_lanes.c); oneDNN has f32 and bytes.
  */
 #include "math/vec.h"
-#include "ops/pool.h"
+#include "ops/pool_int.h"
 
 #include <float.h>
 #include <string.h>
@@ -25,9 +26,6 @@ extern const neap_op neap_op_AveragePool, neap_op_AveragePoolGrad, neap_op_Globa
   neap_op_GlobalAveragePoolGrad;
 
 /* ---- inference ------------------------------------------------------------------------------- */
-
-/* Of one number in the stash. */
-static size_t index_bytes(const neap_window *w) { return w->n_kernel <= 256 ? 1 : 4; }
 
 /* x (N,C,spatial) and the window give y; a stash, where asked for, is only named here. */
 neap_status neap_pool_infer(neap_infer *c, neap_error *error) {
@@ -102,9 +100,8 @@ static neap_window adaptive_window(const neap_shape *x, const neap_shape *y) {
   return w;
 }
 
-/* Of any pool and any backward: what has no `kernel` is global, or adapts to the size of y. */
-static neap_window window_for(const neap_op *op, const neap_attr_value *attrs, const neap_shape *x,
-                              const neap_shape *y) {
+neap_window neap_pool_window(const neap_op *op, const neap_attr_value *attrs, const neap_shape *x,
+                             const neap_shape *y) {
   if (op->attrs[NEAP_WINDOW_KERNEL].name != NULL &&
       strcmp(op->attrs[NEAP_WINDOW_KERNEL].name, "kernel") == 0)
     return neap_window_of(attrs, x, y, NULL);
@@ -113,130 +110,29 @@ static neap_window window_for(const neap_op *op, const neap_attr_value *attrs, c
 
 /* One comparison or addition per element of each window. */
 void neap_pool_cost(const neap_infer *c, neap_cost *cost) {
-  neap_window w = window_for(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
+  neap_window w = neap_pool_window(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
   cost->flops = (double)neap_shape_elems(&c->out[0].shape) * (double)w.n_kernel;
 }
 
 /* ---- plain loops ----------------------------------------------------------------------------- */
 
-typedef struct job {
-  neap_window w;
-  bool count_pad, sum; /* an average divides by padding too; by nothing */
-  double p;            /* LpPool's */
-  const neap_operand *in;
-  const neap_operand *out;
-  void *index;       /* u8 or i32 by index_bytes; NULL when nobody reads it */
-  int64_t *position; /* in x, of the winner; NULL when nobody asks */
-} job;
-
-static int64_t get_index(const job *j, int64_t at) {
-  return index_bytes(&j->w) == 1 ? ((const uint8_t *)j->index)[at]
-                                 : ((const int32_t *)j->index)[at];
-}
-
-static void set_index(const job *j, int64_t at, int64_t index) {
-  if (j->index == NULL) return;
-  if (index_bytes(&j->w) == 1)
-    ((uint8_t *)j->index)[at] = (uint8_t)index;
-  else
-    ((int32_t *)j->index)[at] = (int32_t)index;
-}
-
-/* Where a loop over the outputs of a plane is: the output, in x the position of its window's first
- * element, and the taps [from, to) in each dimension that fall inside x. */
-typedef struct spot {
-  int64_t o[3], start[3], from[3], to[3];
-} spot;
-
-/* Taps of dimension d before the end of x, or of x and the padding behind it: `in` positions. Most
- * windows are inside as a whole, and need no division. */
-static inline int64_t taps_before(const neap_window *w, int d, int64_t start, int64_t in) {
-  const int64_t step = w->dilation[d];
-  if (start + (w->kernel[d] - 1) * step < in) return w->kernel[d];
-  return start >= in ? 0 : (in - start + step - 1) / step;
-}
-
-/* Dimension d of a spot whose output is known. */
-static inline void spot_find(const neap_window *w, spot *s, int d) {
-  if (w->adaptive) {
-    /* From floor(o in / out) to ceil((o + 1) in / out): no larger than two of 2^31. */
-    s->start[d] = s->o[d] * w->in[d] / w->out[d];
-    s->from[d] = 0;
-    s->to[d] = ((s->o[d] + 1) * w->in[d] + w->out[d] - 1) / w->out[d] - s->start[d];
-    return;
-  }
-  const int64_t start = s->o[d] * w->stride[d] - w->begin[d], step = w->dilation[d];
-  s->start[d] = start;
-  s->from[d] = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
-  s->to[d] = taps_before(w, d, start, w->in[d]);
-}
-
-static inline spot spot_first(const neap_window *w) {
-  spot s = {.o = {0}};
-  for (int d = 0; d < 3; d++) spot_find(w, &s, d);
-  return s;
-}
-
-/* The next output of a plane in row-major order. */
-static inline void spot_next(const neap_window *w, spot *s) {
-  int d = 2;
-  while (++s->o[d] == w->out[d] && d > 0) {
-    s->o[d] = 0;
-    spot_find(w, s, d--);
-  }
-  spot_find(w, s, d);
-}
-
-/* The position in a plane of x of tap (kd,kh,kw) of the spot's window. */
-static inline int64_t spot_at(const neap_window *w, const spot *s, int64_t kd, int64_t kh,
-                              int64_t kw) {
-  int64_t d = s->start[0] + kd * w->dilation[0], h = s->start[1] + kh * w->dilation[1];
-  return (d * w->in[1] + h) * w->in[2] + s->start[2] + kw * w->dilation[2];
-}
-
-/* Whether tap number `tap` is inside x; *at is its position there. */
-static inline bool spot_has(const neap_window *w, const spot *s, int64_t tap, int64_t *at) {
-  const int64_t k[3] = {tap / w->kernel[2] / w->kernel[1], tap / w->kernel[2] % w->kernel[1],
-                        tap % w->kernel[2]};
-  for (int d = 0; d < 3; d++)
-    if (k[d] < s->from[d] || k[d] >= s->to[d]) return false;
-  *at = spot_at(w, s, k[0], k[1], k[2]);
-  return true;
-}
-
-/* What an average divides by: the elements inside x, or inside x and its padding. Padding in front
- * is reached from tap 0 on, so with it every tap before the end counts; what rounding up adds
- * behind the padding never does. */
-static inline double divisor(const job *j, const spot *s) {
-  const neap_window *w = &j->w;
-  if (j->sum) return 1;
-  double n = 1;
-  for (int d = 0; d < 3; d++) {
-    int64_t many = j->count_pad ? taps_before(w, d, s->start[d], w->in[d] + w->end[d])
-                                : NEAP_MAX(s->to[d] - s->from[d], 0);
-    n *= (double)many;
-  }
-  return n;
-}
-
 #define NEAP_BODY "ops/pool_body.h"
 #include "math/each_float.h"
 
 /* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
-static void run_planes(const neap_call *call, job *j, neap_rows_body f32, neap_rows_body f64) {
+static void run_planes(const neap_call *call, pool_job *j, neap_rows_body f32, neap_rows_body f64) {
   const neap_dtype dtype = j->in->type.dtype;
   int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
   neap_rows_run(call, dtype, call->scratch, 1, j->w.n_in + j->w.n_out, j->w.batch * j->w.channels,
                 NEAP_MAX(1, NEAP_GRAIN / work), dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
 }
 
-/* A job of which x is the input, or, in a backward, the output. */
-static job job_of(const neap_call *call, bool backward) {
+pool_job neap_pool_job_of(const neap_call *call, bool backward) {
   const neap_operand *x = backward ? &call->out[0] : &call->in[0],
                      *y = backward ? &call->in[0] : &call->out[0];
-  job j = {.w = window_for(call->op, call->attrs, &x->type.shape, &y->type.shape),
-           .in = &call->in[0],
-           .out = &call->out[0]};
+  pool_job j = {.w = neap_pool_window(call->op, call->attrs, &x->type.shape, &y->type.shape),
+                .in = &call->in[0],
+                .out = &call->out[0]};
   int count_pad = neap_op_attr_index(call->op, "count_include_pad"),
       p = neap_op_attr_index(call->op, "p");
   j.count_pad = count_pad >= 0 && call->attrs[count_pad].i != 0;
@@ -245,26 +141,26 @@ static job job_of(const neap_call *call, bool backward) {
 }
 
 /* Planes [begin, end) of bytes. A window without an element inside x gives the least. */
-#define MAX_BYTES(name, I, least)                                     \
-  static void name(void *context, int64_t begin, int64_t end) {       \
-    const job *j = context;                                           \
-    const neap_window *w = &j->w;                                     \
-    for (int64_t p = begin; p < end; p++) {                           \
-      const I *in = (const I *)j->in->data + p * w->n_in;             \
-      I *out = (I *)j->out->data + p * w->n_out;                      \
-      spot s = spot_first(w);                                         \
-      for (int64_t i = 0; i < w->n_out; i++, spot_next(w, &s)) {      \
-        I best = least;                                               \
-        int64_t won = 0;                                              \
-        for (int64_t tap = 0, at; tap < w->n_kernel; tap++) {         \
-          if (!spot_has(w, &s, tap, &at) || in[at] <= best) continue; \
-          best = in[at];                                              \
-          won = tap;                                                  \
-        }                                                             \
-        out[i] = best;                                                \
-        set_index(j, p * w->n_out + i, won);                          \
-      }                                                               \
-    }                                                                 \
+#define MAX_BYTES(name, I, least)                                          \
+  static void name(void *context, int64_t begin, int64_t end) {            \
+    const pool_job *j = context;                                           \
+    const neap_window *w = &j->w;                                          \
+    for (int64_t p = begin; p < end; p++) {                                \
+      const I *in = (const I *)j->in->data + p * w->n_in;                  \
+      I *out = (I *)j->out->data + p * w->n_out;                           \
+      pool_spot s = pool_spot_first(w);                                    \
+      for (int64_t i = 0; i < w->n_out; i++, pool_spot_next(w, &s)) {      \
+        I best = least;                                                    \
+        int64_t won = 0;                                                   \
+        for (int64_t tap = 0, at; tap < w->n_kernel; tap++) {              \
+          if (!pool_spot_has(w, &s, tap, &at) || in[at] <= best) continue; \
+          best = in[at];                                                   \
+          won = tap;                                                       \
+        }                                                                  \
+        out[i] = best;                                                     \
+        pool_set_index(j, p * w->n_out + i, won);                          \
+      }                                                                    \
+    }                                                                      \
   }
 MAX_BYTES(max_u8, uint8_t, 0)
 MAX_BYTES(max_i8, int8_t, INT8_MIN)
@@ -272,58 +168,63 @@ MAX_BYTES(max_i8, int8_t, INT8_MIN)
 static bool is_byte(neap_dtype dtype) { return neap_dtype_in(dtype, NEAP_BIT(U8) | NEAP_BIT(I8)); }
 
 void neap_pool_run_max(const neap_call *call) {
-  job j = job_of(call, false);
+  pool_job j = neap_pool_job_of(call, false);
   const neap_dtype dtype = call->in[0].type.dtype;
   j.index = call->n_out > 1 ? call->out[1].data : NULL;
   if (is_byte(dtype))
     neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread,
                       dtype == NEAP_DTYPE_U8 ? max_u8 : max_i8, &j);
+  else if (neap_pool_is_in_lanes(call))
+    neap_pool_lanes_max(call, &j);
   else
     run_planes(call, &j, max_f32, max_f64);
 }
 
 void neap_pool_run_max_indices(const neap_call *call) {
-  job j = job_of(call, false);
+  pool_job j = neap_pool_job_of(call, false);
   j.position = call->out[1].data;
   run_planes(call, &j, max_f32, max_f64);
 }
 
 void neap_pool_run_max_grad(const neap_call *call) {
-  job j = job_of(call, true);
+  pool_job j = neap_pool_job_of(call, true);
   j.index = call->in[1].data;
-  run_planes(call, &j, max_grad_f32, max_grad_f64);
-}
-
-void neap_pool_run_max_take(const neap_call *call) {
-  job j = job_of(call, false);
-  j.index = call->in[1].data;
-  run_planes(call, &j, max_take_f32, max_take_f64);
+  if (neap_pool_is_in_lanes(call))
+    neap_pool_lanes_max_grad(call, &j);
+  else
+    run_planes(call, &j, max_grad_f32, max_grad_f64);
 }
 
 void neap_pool_run_average(const neap_call *call) {
-  job j = job_of(call, false);
-  run_planes(call, &j, average_f32, average_f64);
+  pool_job j = neap_pool_job_of(call, false);
+  if (neap_pool_is_in_lanes(call))
+    neap_pool_lanes_average(call, &j);
+  else
+    run_planes(call, &j, average_f32, average_f64);
 }
 
 void neap_pool_run_average_grad(const neap_call *call) {
-  job j = job_of(call, true);
-  run_planes(call, &j, average_grad_f32, average_grad_f64);
+  pool_job j = neap_pool_job_of(call, true);
+  if (neap_pool_is_in_lanes(call))
+    neap_pool_lanes_average_grad(call, &j);
+  else
+    run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
 
 void neap_pool_run_sum(const neap_call *call) {
-  job j = job_of(call, false);
+  pool_job j = neap_pool_job_of(call, false);
   j.sum = true;
   run_planes(call, &j, average_f32, average_f64);
 }
 
 void neap_pool_run_sum_grad(const neap_call *call) {
-  job j = job_of(call, true);
+  pool_job j = neap_pool_job_of(call, true);
   j.sum = true;
   run_planes(call, &j, average_grad_f32, average_grad_f64);
 }
 
 void neap_pool_run_lp(const neap_call *call) {
-  job j = job_of(call, false);
+  pool_job j = neap_pool_job_of(call, false);
   run_planes(call, &j, lp_f32, lp_f64);
 }
 
@@ -338,18 +239,35 @@ bool neap_pool_choose(neap_choose *c) {
   return true;
 }
 
+/* Halves in the layout that they have. */
+static bool choose_at_hand(neap_choose *c) {
+  return neap_pool_lanes_choose(c, c->like != NULL ? &c->like->in[0] : &c->in_layout[0]);
+}
+
+bool neap_pool_choose_average(neap_choose *c) { return choose_at_hand(c) || neap_pool_choose(c); }
+
 /* The stash: one index for each output, only where the backward or a reader asks for it. */
 bool neap_pool_choose_max(neap_choose *c) {
-  neap_window w = window_for(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
+  if (choose_at_hand(c)) return true;
+  neap_window w = neap_pool_window(c->op, c->attrs, &c->in[0].shape, &c->out[0].shape);
   if (c->n_out > 1)
-    c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * index_bytes(&w);
+    c->choice->stash_bytes = (size_t)neap_shape_elems(&c->out[0].shape) * pool_index_bytes(&w);
   return neap_pool_choose(c);
 }
 
-/* Indices mean what the forward's engine means by them. What the stash holds is an address in x, so
- * one of unknown origin is not taken. */
+/* Indices mean what the forward's engine means by them, and lie as its y does. What the stash holds
+ * is an address in x, so one of unknown origin is not taken. */
 bool neap_pool_choose_max_grad(neap_choose *c) {
-  return c->pair != NULL && c->pair->engine == NEAP_ENGINE_REF && neap_pool_choose(c);
+  if (c->pair == NULL || c->pair->engine != NEAP_ENGINE_REF) return false;
+  return neap_pool_lanes_choose(c, &c->pair->in[0]) || neap_pool_choose(c);
+}
+
+bool neap_pool_choose_max_take(neap_choose *c) {
+  if (c->pair == NULL || c->pair->engine != NEAP_ENGINE_REF) return false;
+  if (neap_window_side_by_side(&c->pair->in[0], &c->in[0].shape) <= 1) return neap_pool_choose(c);
+  c->choice->in[0] = c->pair->in[0];
+  c->choice->out[0] = c->pair->out[0];
+  return true;
 }
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
@@ -362,7 +280,7 @@ static bool describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
   const neap_shape *x = backward ? &c->out[0].shape : &c->in[0].shape,
                    *y = backward ? &c->in[0].shape : &c->out[0].shape;
   bool global = op == &neap_op_GlobalAveragePool || op == &neap_op_GlobalAveragePoolGrad;
-  neap_window w = window_for(op, attrs, x, y);
+  neap_window w = neap_pool_window(op, attrs, x, y);
   neap_window_to_case(c, &w);
   c->average = global || op == &neap_op_AveragePool || op == &neap_op_AveragePoolGrad;
   c->count_pad = c->average && !global && attrs[COUNT_PAD].i != 0;
@@ -382,7 +300,7 @@ static bool choose_dnnl(neap_choose *choose) {
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_POOL);
   bool average = choose->op == &neap_op_GlobalAveragePool || choose->op == &neap_op_AveragePool;
   const neap_shape *x = &choose->in[0].shape, *y = &choose->out[0].shape;
-  neap_window w = window_for(choose->op, choose->attrs, x, y);
+  neap_window w = neap_pool_window(choose->op, choose->attrs, x, y);
   if (average && w.n_kernel > MOST_AVERAGED) return false;
   return describe(&c, choose->op, choose->attrs) && neap_dnnl_choose(choose, &c);
 }
@@ -434,8 +352,8 @@ static void pool_again(void *context, int64_t begin, int64_t end) {
   for (int64_t p = begin; p < end; p++) {
     const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
     int64_t y = plane_at(w, p, w->n_out, j->side_y);
-    spot s = spot_first(w);
-    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, spot_next(w, &s)) {
+    pool_spot s = pool_spot_first(w);
+    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, pool_spot_next(w, &s)) {
       int64_t won;
       j->y[y] = window_max_f32(w, x, j->side_x, &s, &won);
       if (j->index == NULL) continue;
@@ -502,7 +420,7 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
   return neap_dnnl_bind(bind, &c, kernel, error);
 }
 
-/* ---- what oneDNN's workspace says of another x ----------------------------------------------- */
+/* ---- what a stash says of another x, in any layout ------------------------------------------- */
 
 /* Numbers of taps lie there as y does: run_dnnl_max writes them too. `algorithm`: bytes of each. */
 static bool choose_dnnl_take(neap_choose *choose) {
@@ -516,37 +434,67 @@ static bool choose_dnnl_take(neap_choose *choose) {
   return choose->choice->algorithm == 1 || choose->choice->algorithm == 4;
 }
 
-static void take_again(void *context, int64_t begin, int64_t end) {
-  const again *j = context;
-  const neap_window *w = &j->w;
+/* Planes [begin, end) of elements of `bytes` bytes, 2 or 4, as they stand. */
+typedef struct take {
+  neap_window w;
+  size_t bytes, index_bytes;
+  const void *x, *index;
+  void *y;
+  int64_t side_x, side_y;
+} take;
+
+static void take_planes(void *context, int64_t begin, int64_t end) {
+  const take *t = context;
+  const neap_window *w = &t->w;
   for (int64_t p = begin; p < end; p++) {
-    const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
-    int64_t y = plane_at(w, p, w->n_out, j->side_y), at;
-    spot s = spot_first(w);
-    for (int64_t i = 0; i < w->n_out; i++, y += j->side_y, spot_next(w, &s)) {
+    const int64_t x = plane_at(w, p, w->n_in, t->side_x);
+    int64_t y = plane_at(w, p, w->n_out, t->side_y), at;
+    pool_spot s = pool_spot_first(w);
+    for (int64_t i = 0; i < w->n_out; i++, y += t->side_y, pool_spot_next(w, &s)) {
       const int64_t tap =
-        j->index_bytes == 1 ? ((const uint8_t *)j->index)[y] : ((const int32_t *)j->index)[y];
-      j->y[y] = spot_has(w, &s, tap, &at) ? x[at * j->side_x] : 0;
+        t->index_bytes == 1 ? ((const uint8_t *)t->index)[y] : ((const int32_t *)t->index)[y];
+      const bool has = pool_spot_has(w, &s, tap, &at);
+      if (t->bytes == sizeof(uint16_t))
+        ((uint16_t *)t->y)[y] = has ? ((const uint16_t *)t->x)[x + at * t->side_x] : 0;
+      else
+        ((uint32_t *)t->y)[y] = has ? ((const uint32_t *)t->x)[x + at * t->side_x] : 0;
     }
   }
 }
 
-static void run_dnnl_take(const neap_call *call) {
+static void run_take(const neap_call *call, size_t index_bytes) {
   const neap_operand *x = &call->in[0], *y = &call->out[0];
-  again j = again_of(call);
-  j.index = call->in[1].data;
-  j.index_bytes = (size_t)call->choice->algorithm;
+  take t = {.w = neap_pool_window(call->op, call->attrs, &x->type.shape, &y->type.shape),
+            .bytes = neap_dtype_bytes(x->type.dtype),
+            .index_bytes = index_bytes,
+            .x = x->data,
+            .index = call->in[1].data,
+            .y = y->data,
+            .side_x = neap_window_side_by_side(&x->layout, &x->type.shape),
+            .side_y = neap_window_side_by_side(&y->layout, &y->type.shape)};
   /* The lanes behind the last channel are zeros, and no plane of them is walked. */
-  if (x->type.shape.dim[1] % j.side_y != 0)
-    neap_clear_bytes(y->data, (size_t)neap_operand_lanes(y) * sizeof(float));
-  neap_parallel_for(j.w.batch * j.w.channels, 1, call->n_thread, take_again, &j);
+  if (x->type.shape.dim[1] % t.side_y != 0)
+    neap_clear_bytes(y->data, (size_t)neap_operand_lanes(y) * t.bytes);
+  neap_parallel_for(t.w.batch * t.w.channels, 1, call->n_thread, take_planes, &t);
 }
 
-#define DNNL_KERNEL_OF(set, suffix_choose, suffix_bind, run_function)     \
-  {                                                                       \
-    .engine = NEAP_ENGINE_DNNL, .dtypes = (set), .widens = true,          \
-    .choose = choose_dnnl##suffix_choose, .bind = bind_dnnl##suffix_bind, \
-    .unbind = neap_dnnl_unbind, .run = (run_function)                     \
+static void run_dnnl_take(const neap_call *call) {
+  run_take(call, (size_t)call->choice->algorithm);
+}
+
+void neap_pool_run_max_take(const neap_call *call) {
+  pool_job j = neap_pool_job_of(call, false);
+  j.index = call->in[1].data;
+  if (neap_pool_is_in_lanes(call))
+    run_take(call, pool_index_bytes(&j.w));
+  else
+    run_planes(call, &j, max_take_f32, max_take_f64);
+}
+
+#define DNNL_KERNEL_OF(set, suffix_choose, suffix_bind, run_function)                  \
+  {                                                                                    \
+    .engine = NEAP_ENGINE_DNNL, .dtypes = (set), .choose = choose_dnnl##suffix_choose, \
+    .bind = bind_dnnl##suffix_bind, .unbind = neap_dnnl_unbind, .run = (run_function)  \
   }
 #define DNNL_KERNEL(suffix) DNNL_KERNEL_OF(NEAP_BIT(F32), suffix, suffix, neap_dnnl_run)
 
@@ -652,14 +600,13 @@ const neap_op neap_op_MaxPoolTake = {
   .grad_formula = "d.x = MaxPoolGrad(d.y, stash, ..)",
   .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_DNNL,
                                     .dtypes = NEAP_BIT(F32),
-                                    .widens = true,
                                     .any_team = true,
                                     .choose = choose_dnnl_take,
                                     .run = run_dnnl_take},
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = neap_pool_choose_max_grad,
+                                    .choose = neap_pool_choose_max_take,
                                     .run = neap_pool_run_max_take},
                                    {0}},
 };
@@ -682,7 +629,7 @@ const neap_op neap_op_AveragePool = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = neap_pool_choose,
+                                    .choose = neap_pool_choose_average,
                                     .run = neap_pool_run_average},
                                    {0}},
   .cases =
@@ -707,7 +654,7 @@ const neap_op neap_op_AveragePoolGrad = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = neap_pool_choose,
+                                    .choose = neap_pool_choose_average,
                                     .run = neap_pool_run_average_grad},
                                    {0}},
   .cases = "{ {dy={2,3,3,3}, kernel={2}, shape={2,3,6,7}} }",
@@ -730,7 +677,7 @@ const neap_op neap_op_GlobalAveragePool = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = neap_pool_choose,
+                                    .choose = neap_pool_choose_average,
                                     .run = neap_pool_run_average},
                                    {0}},
   .cases = "{ {x={2,3,4,5}}, {x={2,20,7,7}}, {x={1,2,9}}, {x={1,16,2,3,4}} }",
@@ -751,7 +698,7 @@ const neap_op neap_op_GlobalAveragePoolGrad = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_FLOATS,
                                     .any_team = true,
-                                    .choose = neap_pool_choose,
+                                    .choose = neap_pool_choose_average,
                                     .run = neap_pool_run_average_grad},
                                    {0}},
   .cases = "{ {dy={2,3,1,1}, shape={2,3,4,5}} }",

@@ -22,10 +22,13 @@ neap_status neap_pool_infer_grad(neap_infer *infer, const neap_op *forward, neap
 neap_status neap_pool_infer_take(neap_infer *infer, const neap_op *forward, neap_error *error);
 void neap_pool_cost(const neap_infer *infer, neap_cost *cost);
 
-/* Scratch for halves; for a maximum the stash too; its backward takes what ref left. */
+/* Scratch for halves; for a maximum the stash too; its backward and the elements of another x take
+ * what ref left. All but the first have halves in layouts of channels side by side, too. */
 bool neap_pool_choose(neap_choose *choose);
+bool neap_pool_choose_average(neap_choose *choose);
 bool neap_pool_choose_max(neap_choose *choose);
 bool neap_pool_choose_max_grad(neap_choose *choose);
+bool neap_pool_choose_max_take(neap_choose *choose);
 
 /* x -> y, stash; x -> y, indices; dy, stash -> dx; x, stash -> y */
 void neap_pool_run_max(const neap_call *call);

@@ -118,7 +118,7 @@ const neap_op neap_op_AdaptiveMaxPoolTake = {
   .attrs = {OUTPUT_SIZE_ATTR, [ADAPTIVE_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_adaptive_max_take,
   .grad_formula = "d.x = AdaptiveMaxPoolGrad(d.y, stash, ..)",
-  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max_grad, neap_pool_run_max_take, NEAP_FLOATS),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_max_take, neap_pool_run_max_take, NEAP_FLOATS),
 };
 
 const neap_op neap_op_GlobalMaxPool = {
@@ -152,7 +152,7 @@ const neap_op neap_op_AdaptiveAveragePool = {
   .empty = NEAP_EMPTY_REFUSED,
   .sum = NEAP_SUM_DOUBLE,
   .grad_formula = "d.x = AdaptiveAveragePoolGrad(d.y, .., shape = shape(x))",
-  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_average, NEAP_FLOATS),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_average, neap_pool_run_average, NEAP_FLOATS),
   .cases =
     "{ {x={2,3,7,5}, output_size={3,2}}, {x={2,3,4,5}, output_size={6}}, {x={1,2,9}, "
     "output_size={4}}, {x={1,2,3,4,5}, output_size={2}} }",
@@ -169,7 +169,7 @@ const neap_op neap_op_AdaptiveAveragePoolGrad = {
   .attrs = {OUTPUT_SIZE_ATTR, [ADAPTIVE_SHAPE] = NEAP_POOL_SHAPE_ATTR},
   .infer = infer_adaptive_average_grad,
   .grad_formula = "d.dy = AdaptiveAveragePool(d.dx, ..)",
-  .kernels = NEAP_REF_CHOOSE(neap_pool_choose, neap_pool_run_average_grad, NEAP_FLOATS),
+  .kernels = NEAP_REF_CHOOSE(neap_pool_choose_average, neap_pool_run_average_grad, NEAP_FLOATS),
   .cases = "{ {dy={2,3,3,2}, output_size={3,2}, shape={2,3,7,5}} }",
 };
 

@@ -47,6 +47,95 @@ describe("MaxPool's second gradient", function()
   end)
 end)
 
+--- Pooled values and gradients, to the second order, of halves between two convolutions by 1, which
+-- leave the numbers as they are; and whether the pool's result lies in blocks.
+local function between_convolutions(name, attrs, shape, dtype, engine)
+  local net = neap.net "between"
+  local x = net:input("x", shape, dtype)
+  local channels, ones = shape[2], { shape[2], shape[2] }
+  for d = 3, #shape do ones[d] = 1 end
+  local w = net:const(neap.eye(channels):reshape(ones):to(dtype))
+  local more = net:input("more", shape, dtype)
+  local before = net:Add({ net:Conv({ x, w }, "before"), more })
+  local pooled = net:op(name, { before }, { "pooled" }, attrs)
+  local y = net:Conv({ pooled, w }, "y")
+  local c = net:input("c", neap.net_from(net:text()):infer { x = shape }[y.name].shape, dtype)
+  local g = net:gradient(net:Sum(net:Mul({ y, c })), { wrt = { x } })[x]
+  local h = net:gradient(net:Sum(net:Mul({ g, x })), { wrt = { c } })[c]
+  net:outputs { pooled, g, h }
+  neap.seed(3)
+  local ws <close> = neap.workspace { store = false }
+  ws:init(net)
+  local special = neap.zeros(shape):to(dtype)
+  special[{ 1, 1 }] = special[{ 1, 1 }] - math.huge
+  special[{ 1, 2, 2 }] = special[{ 1, 2, 2 }] * (0 / 0)
+  ws:feed("x", neap.randn(shape):to(dtype))
+  ws:feed("more", special)
+  ws:feed("c", neap.randn(c.shape):to(dtype))
+  local program <close> = ws:compile(net, { engine = engine })
+  program:run()
+  local is_blocked = false
+  for _, v in ipairs(program.plan:_values()) do
+    is_blocked = is_blocked or v.blob == "pooled.blocked"
+  end
+  return { ws:fetch(pooled), ws:fetch(g), ws:fetch(h) }, is_blocked
+end
+
+--- Whether two tensors have the same numbers, NaN where the other has it.
+local function is_same(a, b)
+  return a:eq(b):to("u8"):maximum(a:ne(a):to("u8") * b:ne(b):to("u8")):min():item() == 1
+end
+
+describe("a pool of halves", function()
+  local cases = {
+    { { kernel = 2 }, { 2, 16, 8, 8 } },
+    { { kernel = 3, stride = 2, pad = 1 }, { 2, 20, 9, 10 } },
+    { { kernel = 3, stride = 1, pad = 1 }, { 1, 48, 5, 6 } },
+    { { kernel = { 3, 2 }, stride = { 2, 1 }, dilation = { 1, 2 } }, { 2, 16, 9, 8 } },
+    { { kernel = 3, stride = 2, ceil_mode = true }, { 2, 32, 8, 8 } },
+    { { kernel = 2 }, { 1, 16, 4, 5, 6 } },
+    { { kernel = 17, stride = 5, pad = 8 }, { 1, 16, 18, 18 } },
+  }
+  for _, name in ipairs { "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
+    "AdaptiveAveragePool", "AdaptiveMaxPool" } do
+    it("gives the same bits in the layouts of convolutions: " .. name, function()
+      local n_blocked = 0
+      for i, case in ipairs(cases) do
+        for _, dtype in ipairs { "bf16", "f16" } do
+          local attrs = name:find "Adaptive" and { output_size = 1 + #case[2] % 2 }
+            or not name:find "Global" and case[1] or {}
+          local want = between_convolutions(name, attrs, case[2], dtype, "ref")
+          local got, is_blocked = between_convolutions(name, attrs, case[2], dtype)
+          if is_blocked then n_blocked = n_blocked + 1 end
+          for k, t in ipairs(want) do
+            assert.is_true(is_same(t:to "f64", got[k]:to "f64"), ("%s, case %d, output %d"):format(
+              dtype, i, k))
+          end
+        end
+      end
+      if support.has_engine "dnnl" then assert.is_true(n_blocked > 0, "no blocked layout") end
+    end)
+  end
+end)
+
+describe("a pool of halves in blocks", function()
+  it("widens rows, not whole operands", function()
+    if not support.has_engine "dnnl" then return end
+    local net = neap.net "rows"
+    local x, w = net:param("x", { 4, 64, 32, 32 }), net:param("w", { 64, 64, 1, 1 })
+    local y = net:Conv({ net:MaxPool({ net:Conv({ x, w }) }, 1, { kernel = 2 }), w })
+    net:gradient(net:Sum(net:AveragePool({ y }, 1, { kernel = 3 })), { wrt = { x, w } })
+    local n = 0
+    for _, o in ipairs(net:plan { dtype = "bf16" }:_ops()) do
+      if o.type:find "Pool" then
+        n = n + 1
+        assert.is_true(o.scratch_bytes < 4 * 64 * 32 * 32, o.type .. ": " .. o.scratch_bytes)
+      end
+    end
+    assert.are.equal(4, n)
+  end)
+end)
+
 describe("MaxPoolWithIndices", function()
   it("counts the elements of x, all planes included", function()
     local x = neap.tensor { { { { 1, 2 }, { 5, 3 } }, { { 9, 2 }, { 5, 3 } } } }
