@@ -122,9 +122,8 @@ int neap_graph_count_extents(const neap_net *net);
 void neap_graph_mark_loop_extents(const neap_net *net, bool *in_loop);
 /* The graph, backward and all, as a net again: every value a blob (net:expand). `from` is the net
  * it was made of: what its declarations say of initial values. Roles, devices, what is whose
- * gradient and random streams come along. */
-/* Subgraphs become subnets; only the backward of a loop has none: it is made again of the loop that
- * it names. */
+ * gradient and random streams come along. Subgraphs become subnets; only the backward of a loop has
+ * none: it is made again of the loop that it names. */
 neap_status neap_graph_to_net(const neap_graph *graph, const neap_net *from, neap_net **out,
                               neap_error *error);
 

@@ -1,8 +1,9 @@
 /* colour.c: the colours of a drawing's boxes, and the key that says what they mean. A box has the
  * colour of its category ("activation", "gradient"), or of its layer.
  *
- * INVARIANT: two boxes have one hue when, and only when, they belong to one group: the key of a
- * palette lists groups in the order of their bytes, the largest first.
+ * INVARIANT: boxes of one group have one hue, and those of two categories two; the hues of layers
+ * come again after some two hundred. The key of a palette lists groups in the order of their bytes,
+ * the largest first.
  */
 #include "report/report_int.h"
 

@@ -13,8 +13,10 @@
  * Folded, the ops of a scope are one box g<k>, one for each of forward, backward and update; what
  * only they read or write is not drawn, and neither are their subnets.
  *
- * INVARIANT: with a plan, two transient values have one fill colour exactly when they begin at the
- * same address, whichever subnets they are in. INVARIANT: an edge joins nodes that are there.
+ * INVARIANT: with a plan, a fill colour is that of one address, whichever subnets the values that
+ * begin there are in; only a plan of thousands of places uses colours again.
+ *
+ * INVARIANT: an edge joins nodes that are there.
  */
 #include "report/report.h"
 

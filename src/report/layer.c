@@ -91,8 +91,8 @@ static int find_owner(const neap_graph *graph, int n, const int *reader, const n
 
 static void check_owners(const neap_graph *graph, const int *owner) {
   for (int n = 0; n < graph->n_node; n++)
-    NEAP_ASSERT(owner[owner[n]] == owner[n], "the owner of node %d, %d, owns itself, not is %d's",
-                n, owner[n], owner[owner[n]]);
+    NEAP_ASSERT(owner[owner[n]] == owner[n], "the owner of node %d, %d, owns itself; it is %d's", n,
+                owner[n], owner[owner[n]]);
 }
 
 int *report_owners(const neap_graph *graph) {
@@ -100,10 +100,11 @@ int *report_owners(const neap_graph *graph) {
   int *reader = neap_alloc(((size_t)graph->n_value + 1) * sizeof *reader);
   neap_map values = {0};
   const bool good = owner != NULL && reader != NULL && list_names(graph, &values);
-  if (good) find_readers(graph, reader);
-
-  for (int n = 0; good && n < graph->n_node; n++) owner[n] = find_owner(graph, n, reader, &values);
-  if (NEAP_DEBUG && good) check_owners(graph, owner);
+  if (good) {
+    find_readers(graph, reader);
+    for (int n = 0; n < graph->n_node; n++) owner[n] = find_owner(graph, n, reader, &values);
+    if (NEAP_DEBUG) check_owners(graph, owner);
+  }
 
   neap_map_fini(&values);
   neap_free(reader);

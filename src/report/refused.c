@@ -4,15 +4,14 @@
 
 #include <string.h>
 
-/* `bytes` more of a module, whose line is that of its largest blob. `most` has what that has.
- * False:
- * memory is refused. */
+/* Bytes by module, in the order in which modules are met. */
 typedef struct sums {
   neap_live_bytes *module;
-  int64_t *most;
+  int64_t *most; /* by module: the bytes of its largest blob, whose line it has */
   int n, cap, cap_most;
 } sums;
 
+/* `bytes` more of the module `name`, made at `line`. False: memory is refused. */
 static bool add(sums *all, const char *name, const char *line, int64_t bytes) {
   if (name == NULL || bytes <= 0) return true;
   name = neap_intern(name);
@@ -41,25 +40,36 @@ static const char *module_of(const char *module, const char *layer) {
   return module != NULL ? module : layer;
 }
 
+/* Where the record tells of the row's blob: who made it. */
+static void tell_blob(const neap_value_row *row, neap_error *refused) {
+  if (row->blob == NULL) return;
+  for (int b = 0; b < refused->n_blob; b++) {
+    neap_live_bytes *blob = &refused->blobs[b];
+    if (strcmp(blob->name, row->blob) != 0) continue;
+    blob->module = row->module != NULL ? neap_intern(row->module) : NULL;
+    blob->line = row->line != NULL ? neap_intern(row->line) : NULL;
+  }
+}
+
 /* The values that are alive at the peak: into the sums, and what is known of them into the record's
  * blobs. */
+static bool add_rows(neap_rows *rows, int n, const int *value, sums *all, neap_error *refused) {
+  for (int i = 0; i < n; i++) {
+    const void *at = NULL;
+    if (neap_rows_at(rows, value[i], &at, NULL) != NEAP_OK) return false;
+    if (at == NULL) continue;
+    const neap_value_row *row = at;
+    if (!add(all, module_of(row->module, row->layer), row->line, row->bytes)) return false;
+    tell_blob(row, refused);
+  }
+  return true;
+}
+
 static bool add_values(const neap_plan *plan, const neap_graph *graph, int n, const int *value,
                        sums *all, neap_error *refused) {
   neap_rows *rows = NULL;
-  bool ok = neap_report_rows(plan, graph, NEAP_ROW_VALUE, &rows, NULL) == NEAP_OK;
-  for (int i = 0; ok && i < n; i++) {
-    const void *at = NULL;
-    ok = neap_rows_at(rows, value[i], &at, NULL) == NEAP_OK;
-    if (!ok || at == NULL) continue;
-    const neap_value_row *row = at;
-    ok = add(all, module_of(row->module, row->layer), row->line, row->bytes);
-    for (int b = 0; ok && b < refused->n_blob; b++) {
-      neap_live_bytes *blob = &refused->blobs[b];
-      if (row->blob == NULL || strcmp(blob->name, row->blob) != 0) continue;
-      blob->module = row->module != NULL ? neap_intern(row->module) : NULL;
-      blob->line = row->line != NULL ? neap_intern(row->line) : NULL;
-    }
-  }
+  const bool ok = neap_report_rows(plan, graph, NEAP_ROW_VALUE, &rows, NULL) == NEAP_OK &&
+                  add_rows(rows, n, value, all, refused);
   neap_rows_free(rows);
   return ok;
 }
@@ -78,6 +88,27 @@ static bool add_scratch(const neap_plan *plan, const neap_graph *graph, sums *al
   return ok;
 }
 
+/* The module of the most bytes; -1: all are told. */
+static int find_largest(const sums *all) {
+  int best = -1;
+  for (int i = 0; i < all->n; i++) {
+    if (all->module[i].bytes == 0) continue;
+    if (best < 0 || all->module[i].bytes > all->module[best].bytes) best = i;
+  }
+  return best;
+}
+
+/* Into the record, the largest first, as many as it has room for. A module that is told has no
+ * bytes left in the sums. */
+static void tell_modules(sums *all, neap_error *refused) {
+  while (refused->n_module < NEAP_MOST_NAMED) {
+    const int best = find_largest(all);
+    if (best < 0) return;
+    refused->modules[refused->n_module++] = all->module[best];
+    all->module[best].bytes = 0;
+  }
+}
+
 /* Where memory is refused the record has no modules: it stands as it is. */
 void neap_report_refused(const neap_plan *plan, const neap_graph *graph, neap_error *refused) {
   sums all = {0};
@@ -88,16 +119,8 @@ void neap_report_refused(const neap_plan *plan, const neap_graph *graph, neap_er
     value == NULL ? -1 : neap_plan_live_at(plan, graph, -1, plan->peak_step, plan->n_value, value);
   const bool ok =
     n >= 0 && add_values(plan, graph, n, value, &all, refused) && add_scratch(plan, graph, &all);
-  /* The largest first, as many as the record has room for. */
-  while (ok && refused->n_module < NEAP_MOST_NAMED) {
-    int best = -1;
-    for (int i = 0; i < all.n; i++)
-      if (all.module[i].bytes > 0 && (best < 0 || all.module[i].bytes > all.module[best].bytes))
-        best = i;
-    if (best < 0) break;
-    refused->modules[refused->n_module++] = all.module[best];
-    all.module[best].bytes = 0;
-  }
+  if (ok) tell_modules(&all, refused);
+
   neap_free(all.module);
   neap_free(all.most);
   neap_free(value);

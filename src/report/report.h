@@ -39,8 +39,8 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
                             neap_buffer *out, neap_error *error);
 void neap_report_peak(const neap_plan *plan, const neap_graph *graph, neap_buffer *out);
 /* The graph as Graphviz text (dot.c): with a plan one colour for each place in the arena; without
- * one (NULL) as it is written. */
-/* `fold` > 0: ops in scopes are drawn as one box for each path of so many parts. */
+ * one (NULL) as it is written. `fold` > 0: ops in scopes are drawn as one box for each path of so
+ * many parts. */
 void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, neap_buffer *out);
 /* Bytes by name over op order, as SVG (svg.c). `other`: blobs besides the plan's own, shown as one
  * more bar. */

@@ -45,7 +45,7 @@ static void add_strip_title(const svg_canvas *c, int s, int end) {
   neap_buffer_add(c->out, "</title>");
 }
 
-/* Round times along the axis: 1, 2 or 5 times a power of ten of ns, about eight of them. */
+/* Round times along the axis: 1, 2 or 5 times a power of ten of ns, up to ten apart from 0. */
 static void draw_times(const svg_canvas *c) {
   int64_t all = 0, tick = 1;
   for (int s = 0; s < c->plan->n_node; s++) all += NEAP_MAX(c->step_ns[s], 0);
