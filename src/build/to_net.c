@@ -1,17 +1,20 @@
 /* to_net.c: a prepared graph as a net again, backward written out: what `net:expand` gives and
  * memonger works on.
  *
- * Every value becomes a blob. INVARIANT: the last version of a name keeps it, since that is what
- * fetch sees; values before it that go by the same name are "name~2", "name~3", except versions of
- * one storage, which are in place by name. What the graph knows and names can't say (roles, whose
- * gradient a blob is, pairs of forward and backward, random streams, devices) goes into the net's
- * own fields, so that the net runs as the graph would: same kernels, same bits.
+ * Every value becomes a blob. What the graph knows and names can't say (roles, whose gradient a
+ * blob is, pairs of forward and backward, random streams, devices) goes into the net's own fields,
+ * so that the net runs as the graph would: same kernels, same bits.
  *
  * Subgraphs become subnets, in the backward pass too: the gradient of an If is an If whose branches
  * are forward and backward. What a branch or a loop's body captures goes by the name it has around;
  * states and rows, which a body gets by position, by names of its own. The backward of a loop is
  * one op, LoopGradient: it is made again of the loop that it names, whose frames are then cut as
  * they were (loop_gradient.c); so such a loop's body is written as it was before the cut.
+ *
+ * INVARIANT: the last version of a name keeps it, since that is what fetch sees; values before it
+ * that go by the same name are "name~2", "name~3", except versions of one storage, which are in
+ * place by name.
+ *
  * INVARIANT: no name in a subnet means something else around it.
  */
 #include "build/build_int.h"

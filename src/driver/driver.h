@@ -127,10 +127,12 @@ neap_status neap_driver_run_steps(neap_workspace *ws, const neap_step *root,
 /* A range of batch sizes: one plan, made for the largest, in whose memory every smaller one runs.
  * Choices, order and addresses are those of the largest wherever the smaller graph differs in sizes
  * alone and its kernels can be had; else it is planned on its own, with no more scratch and no more
- * arena if that can be, else within the range's budget and total. INVARIANT: programs of one range
- * whose graphs differ in sizes alone hold the same bytes in one workspace, whichever run and in
- * whatever order. */
-/* `net` and options->graph are those of the largest batch. Under policy `pool`, which has no
+ * arena if that can be, else within the range's budget and total.
+ *
+ * INVARIANT: programs of one range whose graphs differ in sizes alone hold the same bytes in one
+ * workspace, whichever run and in whatever order.
+ *
+ * `net` and options->graph are those of the largest batch. Under policy `pool`, which has no
  * addresses to share, each batch is planned on its own, and its blobs have the room of the
  * largest's. Executor `dynamic` has no use for a range: ARGUMENT error. */
 neap_status neap_range_new(const neap_net *net, const neap_compile_options *options,

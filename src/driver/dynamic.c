@@ -17,8 +17,9 @@
  * length, and a program with one body more takes the place of that program.
  *
  * INVARIANT: at most MOST_PROGRAMS programs, and beyond the current one at most MOST_BYTES for all;
- * the one used longest ago goes first. INVARIANT: at most MOST_BODIES bodies of a loop in a
- * program, beyond those that the run under way has used.
+ * the one used longest ago goes first.
+ * INVARIANT: at most MOST_BODIES bodies of a loop in a program, beyond those that the run under way
+ * has used.
  * INVARIANT: a program that is not the current one holds no bytes of inputs and outputs.
  */
 #include "driver/driver_int.h"

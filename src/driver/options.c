@@ -1,8 +1,9 @@
 /* options.c: the options of neap.h as data, and what they come to in the words of the rooms below.
  *
  * Every face reads the one table, NEAP_OPTION_MAP: C programs through neap_options, Lua tables and
- * the command line through neap_option_at, JSON and keys by printing it in its order. INVARIANT:
- * nothing else lists the options' names.
+ * the command line through neap_option_at, JSON and keys by printing it in its order.
+ *
+ * INVARIANT: nothing else lists the options' names.
  */
 #include "driver/driver_int.h"
 

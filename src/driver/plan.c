@@ -4,8 +4,10 @@
  * What a budget takes instead of the free plan is ladder.c's affair.
  *
  * A hit in the store costs asking, reading, laying out and verifying (stored.c); only a miss
- * searches. INVARIANT: no plan leaves this file, stored or fresh, that has not passed
- * neap_plan_verify for the graph it comes with.
+ * searches.
+ *
+ * INVARIANT: no plan leaves this file, stored or fresh, that has not passed neap_plan_verify for
+ * the graph it comes with.
  */
 #include "driver/driver_int.h"
 #include "report/report.h"

@@ -8,9 +8,9 @@
  *
  * INVARIANT: a workspace belongs to one thread. Each branch of a concurrent step (a substep, or an
  * instance) therefore runs in a child workspace of its own, with an arena of its own; what its nets
- * put out is made in the workspace around it before the branches begin, and lands there. INVARIANT:
- * while branches run nobody makes, drops or renames a blob that two of them see, and no blob that
- * one writes is read or written by another; trees that would are refused.
+ * put out is made in the workspace around it before the branches begin, and lands there.
+ * INVARIANT: while branches run nobody makes, drops or renames a blob that two of them see, and no
+ * blob that one writes is read or written by another; trees that would are refused.
  * INVARIANT: parallel regions never nest: nets of a branch are compiled for one thread and the
  * simple schedule.
  */

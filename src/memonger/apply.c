@@ -38,6 +38,8 @@ static int list_shared(namer *s, int n_slot) {
   /* How many names each slot has; one alone keeps its own name. */
   for (int b = 0; b < s->r->n_blob; b++)
     if (s->slot[b] >= 0) s->count[s->slot[b]]++;
+
+  /* In the order of their first blobs: names are then numbered as one meets them. */
   for (int k = 0; k < n_slot; k++)
     if (s->count[k] > 1) s->order[n++] = k;
   return n;
@@ -64,6 +66,8 @@ static neap_status name_slots(namer *s, int n, const neap_net *net, const char *
 static neap_status prove_same(const neap_net *net, const neap_net *made, neap_error *error) {
   neap_buffer where = {0};
   bool same = false;
+
+  /* Ops and their operands first; then that nothing new is written over what it reads. */
   neap_status status = neap_net_same_graph(net, made, &same, &where, error);
   if (status == NEAP_OK && same) same = neap_net_same_in_place(net, made, &where);
   if (status == NEAP_OK && !same)
@@ -96,6 +100,7 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   neap_assign_figures assigned = {0};
   const neap_recycle_options greedily = {0};
   NEAP_TRY(neap_recycle_open_sub(&recycle, sub, graph, error));
+
   /* Three lists in one piece: slot of each blob, members and order of the slots. */
   int *lists = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob * 3 + 3) * sizeof *lists);
   const char **name = neap_arena_alloc(&recycle.arena, ((size_t)recycle.n_blob + 1) * sizeof *name);
@@ -106,14 +111,17 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
     status = neap_fail_memory(error, (size_t)room * 32, "names");
     goto done;
   }
+
   s.count = lists + room;
   s.order = lists + 2 * room;
+
   /* The subnet's own names are shared as the net's are, under numbers that go on. */
   status = neap_recycle_assign(&recycle, &greedily, lists, &assigned, error);
   if (status != NEAP_OK) goto done;
   status =
     name_slots(&s, list_shared(&s, assigned.n_slot), all->net, all->prefix, &all->number, error);
   if (status != NEAP_OK) goto done;
+
   /* A rename for each name in a slot of several. */
   for (int b = 0; b < recycle.n_blob; b++) {
     if (lists[b] < 0 || name[lists[b]] == NULL) continue;
@@ -125,6 +133,7 @@ static neap_status rename_sub(inner *all, const neap_net *sub, neap_graph *graph
   }
 done:
   neap_recycle_close(&recycle);
+
   /* Then what lies inside this subnet. */
   NEAP_TRY(status);
   return rename_inside(all, sub, graph, error);
@@ -133,6 +142,7 @@ done:
 /* The node that op `op` has become; graphs of subnets have nodes besides, which copy what is handed
  * on. */
 static const neap_node *node_of(const neap_graph *graph, const neap_net_op *op) {
+  /* Names are interned, and records are one a type: two pointers say that it is the same op. */
   for (int n = 0; n < graph->n_node; n++)
     if (graph->node[n].op == op->op && graph->node[n].name == op->name) return &graph->node[n];
   return NULL;
@@ -150,13 +160,16 @@ static neap_status rename_inside(inner *all, const neap_net *net, const neap_gra
   for (int i = 0; i < neap_net_n_ops(net); i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
     if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) continue;
+
     const neap_node *node = NULL;
     int k = 0; /* of the node's subnets, which are those of the attributes in their order */
     for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
       if (op->op->attrs[a].type != NEAP_ATTR_NET) continue;
+
       /* The node is looked for only where the op has a subnet. */
       if (node == NULL) node = node_of(graph, op);
       if (node == NULL) break; /* dead: nothing of it is left in the graph */
+      /* An attribute may be left out, and its graph with it. */
       const neap_net *sub = op->attrs[a].net;
       bool is_there = sub != NULL && k < node->n_sub && node->sub[k] != NULL;
       if (is_there && !is_listed(all, sub)) NEAP_TRY(rename_sub(all, sub, node->sub[k], error));
@@ -183,6 +196,7 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
   s.name = neap_arena_alloc(&arena, room * sizeof *s.name);
   s.count = neap_arena_alloc(&arena, room * sizeof *s.count);
   s.order = neap_arena_alloc(&arena, room * sizeof *s.order);
+
   neap_net *made = NULL;
   neap_net_edit edit = {.from = from, .to = to};
   inner all = {.net = recycle->net, .prefix = prefix};
@@ -191,22 +205,28 @@ neap_status neap_recycle_apply(const neap_recycle *recycle, const int *slot, int
     status = neap_fail_memory(error, room * 32, "names");
     goto done;
   }
+
   /* One name for each slot of several, which all its blobs get. */
   status = name_slots(&s, list_shared(&s, n_slot), recycle->net, prefix, &all.number, error);
   if (status != NEAP_OK) goto done;
+
+  /* Names of the net itself: from the old one to that of its slot. */
   for (int b = 0; b < recycle->n_blob; b++) {
     if (slot[b] < 0 || s.name[slot[b]] == NULL) continue;
     from[edit.n_rename] = recycle->blob[b].name;
     to[edit.n_rename++] = s.name[slot[b]];
   }
+
   /* Names inside subnets go on with the numbers: one name means one thing in all of the net. */
   if (inside) status = rename_inside(&all, recycle->net, recycle->graph, error);
   if (status != NEAP_OK) goto done;
   edit.local = all.list;
   edit.n_local = all.n;
+
   /* The copy is checked as any net is; that it is the same net is proved on top. */
   status = neap_net_copy_edited(recycle->net, &edit, &made, error);
   if (status == NEAP_OK) status = prove_same(recycle->net, made, error);
+
   /* Only now: names are told of a net that was made. */
   if (status == NEAP_OK && name != NULL)
     for (int k = 0; k < n_slot; k++) name[k] = s.name[k];

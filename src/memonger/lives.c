@@ -40,6 +40,8 @@ static const char *why_fixed(const neap_net *net, const neap_net_blob *blob) {
   if (blob->role == NEAP_ROLE_OUTPUT) return "is an output";
   if (blob->role == NEAP_ROLE_GRADIENT || blob->role == NEAP_ROLE_STATE)
     return "stays from run to run";
+
+  /* A list of outputs says the same as a role. */
   for (int k = 0; k < neap_net_n_outputs(net); k++)
     if (neap_net_output_at(net, k) == blob->name) return "is an output";
   return NULL;
@@ -68,13 +70,16 @@ static bool is_handed(const neap_net *sub, const char *name) {
 static void fix_inner_names(opener *o, const neap_net_op *owner, const neap_net *sub) {
   for (int i = 0; i < neap_net_n_blobs(sub); i++) {
     const char *name = neap_net_blob_at(sub, i)->name;
+
     /* A name that the net has not, or that is fixed already. */
     int b = neap_map_get(&o->r->index, name, -1);
     if (b < 0 || o->r->blob[b].fixed != NULL) continue;
+
     /* The owner's operand under its own name: inside and outside it is one blob. */
     if (is_handed(sub, name) && is_operand(owner, name)) continue;
     o->r->blob[b].fixed = "is a name inside a subnet too";
   }
+
   /* Subnets of the subnet, with their own owners. */
   for (int i = 0; i < neap_net_n_ops(sub); i++) {
     const neap_net_op *op = neap_net_op_at(sub, i);
@@ -91,6 +96,8 @@ static neap_status list_blobs(opener *o, neap_error *error) {
   r->n_blob = neap_net_n_blobs(r->net);
   r->blob = neap_arena_alloc(&r->arena, ((size_t)r->n_blob + 1) * sizeof *r->blob);
   if (r->blob == NULL) return no_memory(error);
+
+  /* All on one device until a version says otherwise, and alive at no time. */
   for (int i = 0; i < r->n_blob; i++) {
     const neap_net_blob *blob = neap_net_blob_at(r->net, i);
     r->blob[i] = (neap_recycle_blob){.name = blob->name,
@@ -103,6 +110,7 @@ static neap_status list_blobs(opener *o, neap_error *error) {
                                      .fixed = why_fixed(r->net, blob)};
     if (!neap_map_set(&o->r->index, blob->name, i)) return no_memory(error);
   }
+
   /* Subnets are looked at when all names of the net are known. */
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
@@ -122,11 +130,14 @@ static neap_status schedule_net(opener *o, bool dag, neap_error *error) {
   size_t *scratch_bytes =
     neap_arena_alloc(&r->arena, ((size_t)r->graph->n_node + 1) * sizeof *scratch_bytes);
   if (scratch_bytes == NULL) return no_memory(error);
+
   /* The planner's own order and lives: they say what really overlaps. */
   o->work = (neap_work){.graph = r->graph,
                         .options = {.policy = NEAP_POLICY_NAME,
                                     .executor = dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE},
                         .scratch_bytes = scratch_bytes};
+
+  /* Lives need who reads what; a dag needs the paths besides. */
   NEAP_TRY(neap_graph_uses(r->graph, &o->work.uses, error));
   if (dag) NEAP_TRY(neap_reach_new(r->graph, &o->work.reach, &o->work.n_word, error));
   return neap_schedule_init(&o->schedule, &o->work, NULL, error);
@@ -155,18 +166,22 @@ static void add_version(opener *o, int v) {
   const neap_net_blob *named = neap_net_find_blob(o->r->net, blob->name);
   const char *device = value->node >= 0 ? o->r->graph->node[value->node].device : "";
   if (named != NULL && named->bank != NULL) device = named->bank;
+
   /* One that lies on two devices, or in two banks, is no one's to share. */
   blob->is_one_device = blob->is_one_device && (blob->device == NULL || blob->device == device);
   blob->device = device;
+
   /* Alive from the first version's making to the last one's last reader. */
   if (value->node >= 0)
     blob->first = blob->first < 0 ? s->first[v] : NEAP_MIN(blob->first, s->first[v]);
   blob->last = NEAP_MAX(blob->last, s->last[v]);
+
   /* The largest version says how many bytes the name needs. */
   if (blob->bytes <= neap_align(value->bytes)) {
     blob->bytes = neap_align(value->bytes);
     blob->type = value->type;
   }
+
   /* Bytes that are not in the arena, or are the kernel's to size, are nobody's to share. */
   if (value->is_stash && blob->fixed == NULL)
     blob->fixed = "is a stash, whose size its kernel chooses";
@@ -199,6 +214,8 @@ static neap_status find_figures(neap_recycle *r, neap_error *error) {
   neap_interval *life = neap_alloc(((size_t)r->n_blob + 1) * sizeof *life);
   if (life == NULL) return no_memory(error);
   int n = 0;
+
+  /* Who is fixed has his bytes in any case: neither sum counts them. */
   for (int b = 0; b < r->n_blob; b++) {
     const neap_recycle_blob *blob = &r->blob[b];
     if (blob->fixed != NULL) continue;
@@ -206,6 +223,8 @@ static neap_status find_figures(neap_recycle *r, neap_error *error) {
     /* What is there before the net runs is not the net's to share. */
     if (blob->first >= 0) life[n++] = life_of(blob);
   }
+
+  /* What is alive at one step needs bytes of its own there, whatever the names. */
   neap_peak peak;
   neap_status status = neap_interval_peak(n, life, &peak, error);
   if (status == NEAP_OK) r->lower_bound_bytes = peak.bytes;
@@ -218,6 +237,8 @@ static neap_status find_lives(opener *o, neap_error *error) {
   neap_recycle *r = o->r;
   o->blob_of = neap_arena_alloc(&r->arena, ((size_t)r->graph->n_value + 1) * sizeof *o->blob_of);
   if (o->blob_of == NULL) return no_memory(error);
+
+  /* Blobs of the net alone: the graph's own values may have names too. */
   for (int v = 0; v < r->graph->n_value; v++) {
     o->blob_of[v] = neap_map_get(&o->r->index, r->graph->value[v].name, -1);
     if (!r->graph->value[v].is_blob) o->blob_of[v] = -1;
@@ -245,6 +266,7 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
     status = no_memory(error);
     goto done;
   }
+
   /* How many nodes there are for each name, as the place where the next name's begin.. */
   for (int v = 0; v < n_value; v++) {
     int b = o->blob_of[v], written = r->graph->value[v].node >= 0;
@@ -256,6 +278,7 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
     touch_at[b + 2] += touch_at[b + 1];
     begin_at[b + 2] += begin_at[b + 1];
   }
+
   /* .. which moves to its own place while they are filled in: whoever writes a version of the name
    * touches it and begins it, and whoever reads one touches it. */
   for (int v = 0; v < n_value; v++) {
@@ -265,6 +288,8 @@ static neap_status find_conflicts_dag(opener *o, neap_error *error) {
     for (int k = uses->first[v]; k < uses->first[v + 1]; k++)
       touch[touch_at[b + 1]++] = uses->list[k];
   }
+
+  /* The planner's own test, on names in place of storages. */
   const neap_touches touches = {touch_at, touch, begin_at, begin, o->work.reach, o->work.n_word};
   status = neap_interfere_in_order(n, &touches, r->conflict, r->n_word, error);
 done:
@@ -291,6 +316,8 @@ static neap_status add_text_conflicts(opener *o, neap_error *error) {
       life[b].last = i;
     }
   }
+
+  /* These come on top of the conflicts by lives, in the same matrix. */
   neap_interfere_on_line(r->n_blob, life, r->conflict, r->n_word);
   neap_free(life);
   return NEAP_OK;
@@ -314,6 +341,7 @@ static neap_status find_conflicts(opener *o, neap_error *error) {
   r->conflict =
     neap_arena_alloc(&r->arena, ((size_t)r->n_blob * (size_t)r->n_word + 1) * sizeof *r->conflict);
   if (r->conflict == NULL) return no_memory(error);
+
   /* Where nodes are ops, lives say it all. */
   if (!r->by_op) NEAP_TRY(add_text_conflicts(o, error));
   return o->work.reach != NULL ? find_conflicts_dag(o, error) : find_conflicts_line(o, error);
@@ -330,6 +358,8 @@ static neap_status mark_names(const opener *o, const char *field, int n, const c
   for (int i = 0; i < n; i++) {
     const char *name = neap_intern(list[i]);
     if (name == NULL) return no_memory(error);
+
+    /* A word that is no blob is an error always: a mistyped name would else leave nothing out. */
     int b = neap_map_get(&o->r->index, name, -1);
     if (b < 0) return neap_net_fail_undefined(o->r->net, who, name, error);
     if (mark != NULL) mark[b] = true;
@@ -344,6 +374,8 @@ static neap_status keep_to_ops(const opener *o, const neap_recycle_options *opti
   bool *listed = neap_alloc_zeroed((size_t)r->n_op + 1);
   if (listed == NULL) return no_memory(error);
   neap_status status = NEAP_OK;
+
+  /* Numbers come from outside: each is looked at before it is used. */
   for (int i = 0; i < options->n_op; i++) {
     if (options->op[i] < 0 || options->op[i] >= r->n_op) {
       status = neap_fail(error, NEAP_ARGUMENT, "recycle: op: net \"%s\" has %d ops, got number %d",
@@ -352,6 +384,7 @@ static neap_status keep_to_ops(const opener *o, const neap_recycle_options *opti
     }
     listed[options->op[i]] = true;
   }
+
   /* What the others write keeps its name. */
   for (int i = 0; i < r->n_op; i++) {
     if (listed[i]) continue;
@@ -391,6 +424,7 @@ static neap_status keep_to_gradients(const opener *o, bool *out, neap_error *err
   const neap_recycle *r = o->r;
   bool *made = neap_alloc_zeroed((size_t)r->n_blob + 1);
   if (made == NULL) return no_memory(error);
+
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     if (!op->origin.backward) continue;
@@ -412,11 +446,14 @@ static neap_status leave_out(const opener *o, const neap_recycle_options *option
     NEAP_TRY(mark_names(o, "shareable", options->n_shareable, options->shareable, out, error));
     for (int b = 0; b < n_blob; b++) out[b] = !out[b];
   }
+
   /* `out` holds what may be shared so far, if the options name that; from here on it holds the
    * rest. */
   NEAP_TRY(mark_names(o, "dont_share", options->n_dont_share, options->dont_share, out, error));
   NEAP_TRY(mark_names(o, "head", options->n_head, options->head, NULL, error));
   if (options->n_op > 0) NEAP_TRY(keep_to_ops(o, options, out, error));
+
+  /* What is kept besides, and who is no gradient: both only add to what is out. */
   keep_last(o, options->keep_last, out);
   return options->gradients_only ? keep_to_gradients(o, out, error) : NEAP_OK;
 }
@@ -435,6 +472,7 @@ static neap_status select_blobs(opener *o, const neap_recycle_options *options, 
   }
   status = leave_out(o, options, out, error);
   if (status != NEAP_OK) goto done;
+
   for (int b = 0; b < r->n_blob; b++) {
     neap_recycle_blob *blob = &r->blob[b];
     const char *key = blob->device != NULL ? blob->device : "";
@@ -447,6 +485,7 @@ static neap_status select_blobs(opener *o, const neap_recycle_options *options, 
         goto done;
       }
     }
+
     /* One class shares: one device, and one dtype unless they may be mixed. */
     blob->class_id = at * NEAP_N_DTYPE + (options->mix_dtypes ? 0 : (int)blob->type.dtype);
     blob->shares = !out[b] && blob->fixed == NULL && blob->first >= 0 && blob->is_one_device;
@@ -462,12 +501,15 @@ static neap_status finish_open(opener *o, const neap_recycle_options *options, n
                                neap_error *error) {
   static const neap_recycle_options defaults;
   if (options == NULL) options = &defaults;
+
   /* Lives follow from the schedule, conflicts from lives; who shares is the options' choice among
    * what may. */
   if (status == NEAP_OK) status = schedule_net(o, options->dag, error);
   if (status == NEAP_OK) status = find_lives(o, error);
   if (status == NEAP_OK) status = find_conflicts(o, error);
   if (status == NEAP_OK) status = select_blobs(o, options, error);
+
+  /* What only opening needs goes in any case; what is left is the recycle's own. */
   neap_schedule_fini(&o->schedule);
   neap_uses_fini(&o->work.uses);
   neap_free(o->work.reach);
@@ -480,6 +522,7 @@ neap_status neap_recycle_open(neap_recycle *recycle, const neap_net *net,
                               neap_error *error) {
   *recycle = (neap_recycle){.net = net, .n_op = neap_net_n_ops(net), .by_op = true};
   opener o = {.r = recycle};
+
   /* A pseudo-op stands for more nodes than one, so that nodes are not ops. */
   for (int i = 0; i < recycle->n_op; i++)
     if ((neap_net_op_at(net, i)->op->effects & NEAP_EFFECT_PSEUDO) != 0) recycle->by_op = false;

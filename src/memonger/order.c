@@ -50,6 +50,7 @@ static bool note_declared(const neap_graph *graph, neap_map *last) {
 static bool add_rewrite(const neap_graph *graph, const neap_uses *uses, edges *e, int before,
                         int n) {
   if (before < 0) return true;
+
   /* Its maker first, in case that nobody has read it. */
   if (!add_edge(e, graph->value[before].node, n)) return false;
   for (int u = uses->first[before]; u < uses->first[before + 1]; u++)
@@ -64,6 +65,7 @@ static bool add_name_edges(const neap_graph *graph, const neap_uses *uses, neap_
   if (!note_declared(graph, last)) return false;
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_out; k++) {
+      /* A value without a name is no version of any. */
       int v = graph->node[n].out[k];
       if (!graph->value[v].is_blob) continue;
       /* The version that the name had until now. */
@@ -78,12 +80,15 @@ static bool add_name_edges(const neap_graph *graph, const neap_uses *uses, neap_
 static bool collect_edges(const neap_graph *graph, const neap_uses *uses, edges *e) {
   for (int k = 0; k < graph->n_edge; k++)
     if (!add_edge(e, graph->edge[k].from, graph->edge[k].to)) return false;
+
   /* Edges that names bring, then all sorted: equal ones are neighbours, and one of them stays. */
   neap_map last = {0};
   bool ok = add_name_edges(graph, uses, &last, e);
   neap_map_fini(&last);
   if (!ok) return false;
   if (e->n > 0) qsort(e->list, (size_t)e->n, sizeof *e->list, compare_edges);
+
+  /* Twice the same edge would count twice in a chain's lists. */
   int kept = 0;
   for (int k = 0; k < e->n; k++)
     if (kept == 0 || compare_edges(&e->list[kept - 1], &e->list[k]) != 0)
@@ -117,11 +122,13 @@ static bool find_chains(chains *c, const neap_graph *g, neap_arena *arena) {
   c->list = neap_arena_alloc(arena, ((size_t)g->n_edge + 1) * sizeof(int));
   c->done = neap_arena_alloc(arena, n);
   if (c->list == NULL || c->done == NULL) return false;
+
   /* sorted by `from`, and edges lead upwards: depths are final when they are read */
   for (int e = 0; e < g->n_edge; e++) {
     c->depth[g->edge[e].to] = NEAP_MAX(c->depth[g->edge[e].to], c->depth[g->edge[e].from] + 1);
     c->first[g->edge[e].to + 1]++;
   }
+
   /* The lists of producers stand one behind the other; each is filled in order of depth. */
   for (int k = 0; k < g->n_node; k++) c->first[k + 1] += c->first[k];
   for (int k = 0; k < g->n_node; k++) c->at[k] = c->first[k];
@@ -144,17 +151,20 @@ static void walk_chains(chains *c, const neap_graph *g, int *order) {
     int sink = -1;
     for (int k = 0; k < g->n_node; k++)
       if (!c->done[k] && (sink < 0 || is_before(c, k, sink))) sink = k;
+
     /* The stack holds the way from the sink down to what is looked at. */
     int top = 0;
     c->stack[top++] = sink;
     while (top > 0) {
       int node = c->stack[top - 1];
+
       /* A node is done when all its producers are; the next one that is not goes on top. */
       while (c->at[node] < c->first[node + 1] && c->done[c->list[c->at[node]]]) c->at[node]++;
       if (c->at[node] < c->first[node + 1]) {
         c->stack[top++] = c->list[c->at[node]];
         continue;
       }
+
       c->done[node] = true;
       order[n++] = node;
       top--;
@@ -172,10 +182,12 @@ static neap_status least_memory(const neap_graph *g, const neap_recycle *r, cons
                     .options = {.policy = NEAP_POLICY_NAME},
                     .scratch_bytes = scratch_bytes,
                     .uses = *uses};
+
   /* The order as it stands, and the scheduler's. */
   neap_schedule plain = {0}, other = {0};
   int *found = NULL;
   neap_status status = neap_schedule_init(&plain, &work, NULL, error);
+
   /* Both orders are measured: the scheduler's is a guess that need not be better. */
   if (status == NEAP_OK) status = neap_order_least_peak(&work, &found, NULL, error);
   if (status == NEAP_OK) status = neap_schedule_init(&other, &work, found, error);
@@ -212,6 +224,7 @@ static neap_status sort_ops(const neap_recycle *recycle, neap_recycle_order kind
   neap_graph graph = *recycle->graph; /* the same nodes under more edges; borrowed */
   graph.edge = e.list;
   graph.n_edge = e.n;
+
   /* By bytes, as the planner orders nodes; or by chains. */
   if (status == NEAP_OK && kind == NEAP_ORDER_LEAST_MEMORY)
     status = least_memory(&graph, recycle, &uses, order, error);
@@ -234,6 +247,9 @@ static neap_status prove_order(const neap_net *net, const int *order, neap_statu
                                neap_error *error) {
   neap_buffer where = {0};
   bool same = false;
+
+  /* Whichever way the order was found: it is compared with the net, by code that has not seen
+   * edges. */
   neap_status status = neap_net_same_in_order(net, order, &same, &where, error);
   if (status == NEAP_OK && !same)
     status = neap_fail(
@@ -263,6 +279,7 @@ neap_status neap_net_sort(const neap_net *net, const char *order, int *position,
   neap_recycle_order kind;
   neap_recycle recycle;
   NEAP_TRY(find_kind(order, &kind, error));
+
   /* As it stands: all that "plain" asks for. */
   for (int i = 0; i < neap_net_n_ops(net); i++) position[i] = i;
   if (kind == NEAP_ORDER_PLAIN) return NEAP_OK;
@@ -294,6 +311,7 @@ neap_status neap_recycle_reorder(const neap_net *net, const int *order, neap_net
   neap_net *made = NULL;
   uint32_t *stream = neap_alloc(((size_t)neap_net_n_ops(net) + 1) * sizeof *stream);
   if (stream == NULL) return no_memory(error);
+
   /* Numbers that were drawn stay with their ops: streams are said before the order changes. */
   neap_recycle_streams(net, stream);
   neap_status status =

@@ -23,8 +23,11 @@ static bool has_pseudo(const neap_net *net) {
 neap_status neap_recycle_write_out(const neap_net *net, const neap_graph_options *options,
                                    neap_net **out, neap_error *error) {
   *out = NULL;
+
   /* Nothing to write out: the net stands as it is. */
   if (!has_pseudo(net)) return NEAP_OK;
+
+  /* The graph has the ops that the pseudo-ops stand for: as a net it is the net written out. */
   neap_graph *graph;
   NEAP_TRY(neap_graph_prepare(net, options, &graph, error));
   neap_status status = neap_graph_to_net(graph, net, out, error);
@@ -45,6 +48,7 @@ static neap_status compare(const neap_net *a, const neap_net *b, neap_recycle_sa
 neap_status neap_recycle_same(const neap_net *a, const neap_net *b, neap_recycle_sameness asked,
                               bool *same, neap_buffer *where, neap_error *error) {
   if (has_pseudo(a) == has_pseudo(b)) return compare(a, b, asked, same, where, error);
+
   /* One is written out, the other is not: both are compared as ops. */
   neap_net *written = NULL;
   NEAP_TRY(neap_recycle_write_out(has_pseudo(a) ? a : b, NULL, &written, error));
@@ -60,6 +64,7 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
                               const neap_graph_options *graph, neap_net **owned,
                               neap_error *error) {
   NEAP_TRY(neap_recycle_write_out(net, graph, owned, error));
+
   /* The order is found on the net written out, since ops are what is ordered. */
   if (options->order == NULL) return NEAP_OK;
   const neap_net *written = *owned != NULL ? *owned : net;
@@ -67,7 +72,9 @@ static neap_status make_ready(const neap_net *net, const neap_recycle_options *o
   int *position = neap_alloc(((size_t)neap_net_n_ops(written) + 1) * sizeof *position);
   neap_status status =
     position == NULL ? no_memory(error) : neap_net_sort(written, options->order, position, error);
+
   if (status == NEAP_OK) status = neap_recycle_reorder(written, position, &ordered, error);
+
   /* The net in order takes the place of the one written out. */
   neap_free(position);
   neap_net_free(*owned);
@@ -104,6 +111,7 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
     status = no_memory(error);
     goto done;
   }
+
   /* Those that share, under numbers of their own. */
   int n = 0;
   for (int b = 0; b < recycle->n_blob; b++) {
@@ -114,15 +122,19 @@ neap_status neap_recycle_assign(const neap_recycle *recycle, const neap_recycle_
                                  one->first, one->last, one->name};
     blob[n++] = b;
   }
+
   neap_assign_options how = {.exact = options->exact,
                              .most_steps = options->most_steps,
                              .conflict = bits,
                              .n_word = (n + 63) / 64};
+
   /* The matrix under those numbers. */
   for (int i = 0; i < n; i++)
     for (int j = 0; j < n; j++)
       if (neap_interferes(recycle->conflict, recycle->n_word, blob[i], blob[j]))
         neap_bit_set(bits + (size_t)i * (size_t)how.n_word, j);
+
+  /* Slots come back by those numbers, and go out by the net's. */
   status = neap_assign(n, item, &how, slot, figures, error);
   if (status != NEAP_OK) goto done;
   for (int i = 0; i < n; i++) slot_of[blob[i]] = slot[i];
@@ -141,7 +153,9 @@ static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int
   for (int k = 0; k < n_slot; k++) {
     if (name[k] == NULL) continue;
     neap_recycle_slot *slot = &slots->slot[slots->n++];
+
     slot->name = name[k];
+
     /* How many blobs, and how large the largest is; then their names. */
     int n_blob = 0;
     for (int b = 0; b < recycle->n_blob; b++) {
@@ -149,6 +163,7 @@ static neap_status list_slots(const neap_recycle *recycle, int n_slot, const int
       n_blob++;
       slot->bytes = NEAP_MAX(slot->bytes, (int64_t)recycle->blob[b].bytes);
     }
+
     slot->blob = neap_arena_alloc(&slots->arena, (size_t)n_blob * sizeof *slot->blob);
     if (slot->blob == NULL) return no_memory(error);
     for (int b = 0; b < recycle->n_blob; b++)
@@ -169,23 +184,27 @@ static neap_status measure(const neap_recycle *recycle, const neap_recycle_optio
   *figures = (neap_recycle_figures){.baseline_bytes = (int64_t)recycle->baseline_bytes,
                                     .lower_bound_bytes = (int64_t)recycle->lower_bound_bytes,
                                     .n_slot = assigned->n_slot};
+
   for (int b = 0; b < recycle->n_blob; b++) {
     const neap_recycle_blob *blob = &recycle->blob[b];
     /* Who shares counts in his slot; who could and does not, at full size. */
     if (slot_of[b] >= 0) bytes[slot_of[b]] = NEAP_MAX(bytes[slot_of[b]], blob->bytes);
     if (slot_of[b] < 0 && blob->fixed == NULL) planned += blob->bytes;
   }
+
   /* A slot is as large as its largest blob. */
   for (int k = 0; k < assigned->n_slot; k++) {
     planned += bytes[k];
     figures->n_shared += name[k] != NULL;
   }
   neap_free(bytes);
+
   NEAP_ASSERT(planned >= recycle->lower_bound_bytes, "names hold %zu bytes, the bound is %zu",
               planned, recycle->lower_bound_bytes);
   figures->planned_bytes = (int64_t)planned;
   figures->saved =
     recycle->baseline_bytes > 0 ? 1 - (double)planned / (double)recycle->baseline_bytes : 0;
+
   /* Proved the least by the search, by real sizes; or by the bound itself. */
   figures->proved =
     (assigned->proved && !options->unsized) || planned == recycle->lower_bound_bytes;
@@ -204,11 +223,13 @@ static neap_status share(const neap_recycle *recycle, const neap_recycle_options
   neap_assign_figures assigned = {0};
   int *slot_of = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *slot_of);
   const char **name = neap_arena_alloc(&arena, ((size_t)recycle->n_blob + 1) * sizeof *name);
+
   /* Slots, then the net, then what is told of it. */
   neap_net *made = NULL;
   neap_status status = slot_of == NULL || name == NULL
                          ? no_memory(error)
                          : neap_recycle_assign(recycle, options, slot_of, &assigned, error);
+
   /* The net first; figures and lists tell of what was made. */
   if (status == NEAP_OK)
     status = neap_recycle_apply(recycle, slot_of, assigned.n_slot,
@@ -234,8 +255,11 @@ neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *op
   neap_net *owned = NULL;
   neap_recycle recycle;
   if (options == NULL) options = &defaults;
+
+  /* Lists are empty when nothing comes of it. */
   if (slots != NULL) *slots = (neap_recycle_slots){0};
   neap_status status = make_ready(net, options, graph, &owned, error);
+
   /* What is shared is the net made ready, which goes when the new one is made. */
   if (status == NEAP_OK)
     status = neap_recycle_open(&recycle, owned != NULL ? owned : net, graph, options, error);
@@ -243,6 +267,8 @@ neap_status neap_recycle_net(const neap_net *net, const neap_recycle_options *op
     status = share(&recycle, options, out, figures, slots, error);
     neap_recycle_close(&recycle);
   }
+
+  /* The new net is a copy: it borrows nothing from the one made ready. */
   neap_net_free(owned);
   if (status != NEAP_OK && slots != NULL) neap_recycle_slots_fini(slots);
   return status;

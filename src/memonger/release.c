@@ -25,17 +25,21 @@ typedef struct use {
 static void find_uses(const neap_recycle *r, use *uses) {
   for (int b = 0; b < r->n_blob; b++)
     uses[b] = (use){.last_write = -1, .first_read = -1, .last_read = -1};
+
   for (int i = 0; i < r->n_op; i++) {
     const neap_net_op *op = neap_net_op_at(r->net, i);
     bool release = (op->op->effects & NEAP_EFFECT_RELEASE) != 0;
     for (int k = 0; k < op->n_in; k++) {
       if (op->in[k] == NULL) continue;
+
       /* A Free of the user's own counts as what it is: the blob is not freed twice. */
       use *u = &uses[neap_map_get(&r->index, op->in[k], 0)];
       if (u->first_read < 0) u->first_read = i;
       if (release) u->freed = true;
       if (!release) u->last_read = i;
     }
+
+    /* A name that is written again after its last reading is not over with that reading. */
     for (int k = 0; k < op->n_out; k++)
       if (op->out[k] != NULL) uses[neap_map_get(&r->index, op->out[k], 0)].last_write = i;
   }
@@ -55,6 +59,7 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
   use *uses = neap_alloc((size_t)r->n_blob * sizeof *uses);
   const char **name = neap_alloc((size_t)r->n_blob * sizeof *name);
   int *after = neap_alloc((size_t)r->n_blob * sizeof *after), n = 0;
+
   /* Frees count as ops: what is drawn behind them stays */
   uint32_t *stream = neap_alloc(((size_t)r->n_op + 1) * sizeof *stream);
   neap_net_edit edit = {.stream = stream, .freed = name, .free_after = after};
@@ -63,10 +68,13 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
     status = no_memory(error);
     goto done;
   }
+
+  /* A Free stands behind an op, so that there must be ops to stand behind. */
   status = neap_recycle_by_op(r, "Free", error);
   if (status != NEAP_OK) goto done;
   neap_recycle_streams(r->net, stream);
   find_uses(r, uses);
+
   /* What the caller wants to keep must be in the net. */
   for (int i = 0; i < n_keep; i++) {
     const char *kept = neap_intern(keep[i]);
@@ -78,18 +86,23 @@ static neap_status release(const neap_recycle *r, int n_keep, const char *const 
     }
     uses[b].kept = true;
   }
+
   /* A Free behind the last reader of each blob that may go. */
   for (int b = 0; b < r->n_blob; b++) {
     if (!may_free(&r->blob[b], &uses[b])) continue;
     name[n] = r->blob[b].name;
     after[n++] = NEAP_MAX(uses[b].last_read, r->blob[b].last);
   }
+
+  /* The copy is a net like any other: it refuses a Free that comes too early. */
   edit.n_free = n;
   status = neap_net_copy_edited(r->net, &edit, out, error);
 done:
   neap_free(uses);
   neap_free(after);
   neap_free(stream);
+
+  /* The list of names is given out, where it is asked for; names are interned, and last. */
   if (status == NEAP_OK && n_freed != NULL) *n_freed = n;
   if (status == NEAP_OK && freed != NULL)
     *freed = name;
@@ -103,6 +116,7 @@ neap_status neap_recycle_release(const neap_net *net, int n_keep, const char *co
                                  neap_error *error) {
   neap_net *written = NULL;
   neap_recycle recycle;
+
   /* A net with pseudo-ops is written out first: its ops are then all there is. */
   NEAP_TRY(neap_recycle_write_out(net, NULL, &written, error));
   neap_status status =
@@ -132,6 +146,7 @@ typedef struct counter {
 /* Adds to the sum of an op type. False: memory is refused. */
 static bool add_type(counter *c, const char *type, int64_t bytes) {
   neap_memory_estimate *e = c->out;
+
   /* Few types, so that they are looked for one by one. */
   int k = 0;
   while (k < e->n_type && strcmp(e->by_type[k].type, type) != 0) k++;
@@ -139,6 +154,7 @@ static bool add_type(counter *c, const char *type, int64_t bytes) {
     if (!neap_list_grow(&e->by_type, &c->cap, e->n_type + 1, sizeof *e->by_type)) return false;
     e->by_type[e->n_type++] = (struct neap_type_bytes){type, 0};
   }
+
   e->by_type[k].bytes += bytes;
   return true;
 }
@@ -160,6 +176,7 @@ static int64_t hold(counter *c, const char *name, int64_t bytes) {
     at = c->n_held++;
     c->bytes[at] = 0;
   }
+
   /* A name is as large as the largest blob that any of the nets keeps under it. */
   int64_t more = NEAP_MAX(0, bytes - c->bytes[at]);
   c->bytes[at] += more;
@@ -172,6 +189,7 @@ static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *
   int64_t made = 0;
   for (int k = 0; k < node->n_out; k++) {
     const neap_value *value = &r->graph->value[node->out[k]];
+
     /* Only a named blob has bytes of its own; a later version lies in the first one's, a view in
      * its input's. */
     int b = value->is_blob ? neap_map_get(&r->index, value->name, -1) : -1;
@@ -187,10 +205,12 @@ static int64_t make_outputs(counter *c, const neap_recycle *r, const neap_node *
 static int64_t free_inputs(counter *c, const neap_recycle *r, const neap_node *node) {
   if ((node->effects & NEAP_EFFECT_RELEASE) == 0) return 0;
   int64_t bytes = 0;
+
   for (int i = 0; i < node->n_in; i++) {
     const char *name = node->in[i] >= 0 ? r->graph->value[node->in[i]].name : NULL;
     int at = name != NULL ? neap_map_get(&c->held, name, -1) : -1;
     if (at < 0) continue;
+
     /* What comes back is what the name holds by now, of whichever net. */
     bytes += c->bytes[at];
     c->bytes[at] = 0;
@@ -204,11 +224,13 @@ static neap_status count_net(counter *c, const neap_recycle *r, neap_error *erro
   NEAP_TRY(neap_recycle_by_op(r, "estimate", error));
   for (int n = 0; n < r->graph->n_node; n++) {
     const neap_node *node = &r->graph->node[n];
+
     /* Ops of other devices make nothing that counts. */
     bool here =
       c->device == NULL || strcmp(node->device != NULL ? node->device : "", c->device) == 0;
     int64_t made = here ? make_outputs(c, r, node) : 0;
     if (made < 0 || (made > 0 && !add_type(c, node->op->name, made))) return no_memory(error);
+
     /* The op's outputs are there while its inputs still are; what a Free ends goes after that. */
     c->out->total_bytes += made;
     c->held_bytes += made;
@@ -234,6 +256,7 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
   for (int i = 0; i < n_net; i++) {
     neap_net *written = NULL;
     neap_recycle recycle;
+
     /* One net after the other; what a net leaves is held while the next one runs. */
     status = neap_recycle_write_out(net[i], graph, &written, error);
     if (status == NEAP_OK)
@@ -245,6 +268,8 @@ neap_status neap_recycle_estimate(int n_net, const neap_net *const *net,
     neap_net_free(written);
     if (status != NEAP_OK) break;
   }
+
+  /* Sums of nets that failed halfway say nothing: all or none is given out. */
   neap_map_fini(&c.held);
   neap_free(c.bytes);
   if (out->n_type > 0) qsort(out->by_type, (size_t)out->n_type, sizeof *out->by_type, by_bytes);

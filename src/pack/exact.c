@@ -16,8 +16,10 @@
  *     their own.
  * Failed searches are restarted with another preference among blocks and twice the nodes.
  *
- * Sizes are counted in their common divisor. INVARIANT: `trail` undoes floor and low to any earlier
- * state; `rest` and `n_cross` follow from the stack of placed blocks.
+ * Sizes are counted in their common divisor.
+ *
+ * INVARIANT: `trail` undoes floor and low to any earlier state; `rest` and `n_cross` follow from
+ * the stack of placed blocks.
  */
 #include "pack/pack_int.h"
 

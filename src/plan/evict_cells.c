@@ -3,13 +3,14 @@
  *
  * A *cell* is a storage. It is made by its writers in turn, and made again by all that have run so
  * far; so it is either whole or has no block. Some stay: what no op can make again, and what would
- * be read later than an op runs that overwrites something which making it again reads. INVARIANT:
- * `horizon` is the last step at which a cell can be had, and no cell is evicted that is needed
- * later than its horizon.
+ * be read later than an op runs that overwrites something which making it again reads.
  *
  * Residents are never evicted: parameters, inputs, outputs, state. Nor is anything written by an op
  * with subnets, or with effects other than random numbers (which depend on op and step alone, so
  * that they are the same again) and faults.
+ *
+ * INVARIANT: `horizon` is the last step at which a cell can be had, and no cell is evicted that is
+ * needed later than its horizon.
  */
 #include "plan/evict_int.h"
 

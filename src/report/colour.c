@@ -25,8 +25,12 @@ static const struct {
 const char *report_category(const neap_graph *graph, neap_value_id v) {
   const neap_value *value = &graph->value[v];
   const neap_node *maker = value->node >= 0 ? &graph->node[value->node] : NULL;
+
+  /* The library's own values first, whatever role they have. */
   if (value->is_turned) return "reorder";
   if (value->is_stash) return "stash";
+
+  /* What the net says of its blobs. */
   switch (value->role) {
     case NEAP_ROLE_INPUT: return "input";
     case NEAP_ROLE_PARAMETER: return "parameter";
@@ -35,10 +39,13 @@ const char *report_category(const neap_graph *graph, neap_value_id v) {
     case NEAP_ROLE_OUTPUT: return "output";
     default: break;
   }
+
+  /* A value without a role is told by where it lies, or by what it is the gradient of. */
   if (value->region == NEAP_REGION_CONSTANT) return "constant";
   if (value->region == NEAP_REGION_FRAME) return "frame";
   if (value->gradient_of != NULL) return "gradient";
-  /* What only the backward or the update makes, and nobody named. */
+  /* Else by the pass that makes it. What runs again in the backward makes the forward's
+   * activations. */
   if (maker == NULL || maker->recomputes > 0) return "activation";
   if (maker->phase == NEAP_PHASE_BACKWARD) return "gradient";
   return maker->phase == NEAP_PHASE_UPDATE ? "update" : "activation";
@@ -61,12 +68,17 @@ void report_palette_fini(report_palette *p) {
 static int group_of(report_palette *p, const char *name) {
   int known = neap_map_get(&p->number, name, -1);
   if (known >= 0) return known;
+
+  /* Met for the first time: it goes to the end of the list. */
   if (!neap_list_grow(&p->group, &p->cap, p->n + 1, sizeof *p->group) ||
       !neap_map_set(&p->number, name, p->n))
     return -1;
+
   /* The hues of layers are the golden ratio of a circle apart: neighbours differ. */
   report_group group = {
     .name = name, .hue = (int)((int64_t)p->n * 22249 / 100 % 360), .saturation = 58};
+
+  /* Categories have colours that are chosen by hand; a drawing means the same in every net. */
   if (!p->by_layer)
     for (int i = 0; i < NEAP_COUNT(categories); i++) {
       if (strcmp(categories[i].name, name) != 0) continue;
@@ -81,9 +93,15 @@ report_group report_palette_of(report_palette *p, const neap_graph *graph, neap_
                                int node, size_t bytes) {
   char text[REPORT_LAYER_TEXT];
   const char *name = p->by_layer ? "(no layer)" : report_category(graph, v);
+
   /* What is made inside a subnet belongs to the layer of the op that owns it. */
   if (p->by_layer && node >= 0) name = report_layer(p->graph, p->owner[node], text);
+
+  /* Interned, since `text` ends here, and since groups are found by pointer. */
   name = neap_intern_format("%s", name);
+
+  /* A drawing without memory goes on, in grey; whoever asked for it looks at `failed` in the
+   * end. */
   int number = name != NULL ? group_of(p, name) : -1;
   if (number < 0) {
     p->failed = true;

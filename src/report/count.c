@@ -51,6 +51,7 @@ static int compare_begin(const void *a, const void *b) {
  * begin. */
 static int64_t cover(int n, const span *list, byte_class of) {
   size_t total = 0, at = 0; /* all up to `at` is counted */
+  /* In order of their begin, so that of each span only what lies behind all earlier ones is new. */
   for (int i = 0; i < n; i++) {
     if (of != N_CLASS && list[i].of != of) continue;
     if (list[i].end <= at) continue;
@@ -72,6 +73,7 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
     neap_free(seen);
     return neap_fail_memory(error, most * sizeof *list, "a count by class");
   }
+
   /* What has bytes of its own is counted at once; what lies in the arena is listed. */
   int64_t bytes[N_CLASS + 1] = {0}; /* the last: of all */
   int n = 0;
@@ -87,13 +89,18 @@ neap_status neap_report_count(const neap_plan *plan, const neap_graph *graph, co
       bytes[N_CLASS] += (int64_t)place->bytes;
     }
   }
+
+  /* Scratch counts among the buffers: it holds nothing that the net names. */
   for (int i = 0; i < plan->n_node; i++) {
     const size_t begin = plan->scratch_offset[i], scratch = plan->scratch_bytes[i];
     if (scratch > 0) list[n++] = (span){begin, begin + scratch, BUFFERS};
   }
+
   /* Of the list each class counts the addresses that it touches. */
   qsort(list, (size_t)n, sizeof *list, compare_begin);
   for (int c = 0; c <= N_CLASS; c++) bytes[c] += cover(n, list, (byte_class)c);
+
+  /* A pool has no arena that could be full: there the figure is a forecast. */
   NEAP_ASSERT(
     plan->policy == NEAP_POLICY_POOL || cover(n, list, N_CLASS) <= (int64_t)plan->arena_bytes,
     "at most the arena's %zu bytes; got %lld", plan->arena_bytes,

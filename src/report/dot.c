@@ -36,11 +36,14 @@ static unsigned colour_number(int i) {
   static const unsigned char low[] = {168, 136, 186, 152, 176}, high[] = {250, 236, 224};
   /* 1536 * 0.618: in 1/256 of a sixth of the circle */
   const int hue = (int)((int64_t)i * 949 % 1536);
+
+  /* Lightness changes with the number too: fifteen shades of each hue. */
   const int l = low[i % 5], h = high[i % 3], part = l + (h - l) * (hue % 256) / 256,
             back = h + l - part;
   const int rgb[6][3] = {{h, part, l}, {back, h, l}, {l, h, part},
                          {l, back, h}, {part, l, h}, {h, l, back}};
   const int *c = rgb[hue / 256];
+
   /* Red, green and blue, each in a byte. */
   return (unsigned)(c[0] << 16 | c[1] << 8 | c[2]);
 }
@@ -53,11 +56,14 @@ static unsigned colour_of(palette *p, size_t address, neap_buffer *out) {
   enum { TRIES = 256 };
   int known = neap_map_get(&p->index, as_key(address), -1);
   if (known >= 0) return colour_number(known);
+
   /* The next number whose colour no other address has: numbers far apart may come to one colour. */
   for (int i = 0; i < TRIES; i++) {
     if (neap_map_get(&p->taken, as_key(colour_number(p->n_tried)), -1) < 0) break;
     p->n_tried++;
   }
+
+  /* When no try is free the last colour is taken: two places look alike then, which is no error. */
   unsigned colour = colour_number(p->n_tried);
   if (!neap_map_set(&p->index, as_key(address), p->n_tried++) ||
       !neap_map_set(&p->taken, as_key(colour), 1))
@@ -148,6 +154,7 @@ static void add_value(const drawing *d, int v) {
   neap_region region = d->plan != NULL ? d->plan->place[v].region : value->region;
   size_t bytes = d->plan != NULL ? d->plan->place[v].bytes : value->bytes;
   char text[NEAP_SHAPE_TEXT];
+
   /* Without a plan a value says where it is meant to lie, with one where it lies. */
   indent(d);
   neap_buffer_add(d->out, "%sv%d [style=\"filled,rounded\" shape=box label=\"", d->prefix, v + 1);
@@ -155,6 +162,7 @@ static void add_value(const drawing *d, int v) {
   neap_buffer_add(d->out, "\\n%s %s", neap_dtype_name(value->type.dtype),
                   neap_shape_text(&value->type.shape, text));
   if (bytes > 0) neap_buffer_add(d->out, "\\n%s", neap_bytes_text((double)bytes, text));
+
   /* Colours are for places that may be used again: one with bytes of its own is grey, one that has
    * no place yet white. */
   if (region != NEAP_REGION_ARENA) {
@@ -174,6 +182,7 @@ static void add_value(const drawing *d, int v) {
 static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
   /* box, value and direction in one number */
   const void *key = as_key(((size_t)box * (size_t)d->graph->n_value + (size_t)v) * 2 + into_box);
+
   /* What is not drawn has no node to tie an edge to. */
   if (v == NEAP_NO_VALUE || !d->drawn[v] || neap_map_get(d->edges, key, 0) != 0) return;
   if (!neap_map_set(d->edges, key, 1)) d->out->failed = true;
@@ -188,6 +197,7 @@ static void add_box_edge(const drawing *d, int box, int v, bool into_box) {
  * that the chains show. */
 static void add_edge(const drawing *d, int step, int v, bool into_op) {
   if (v == NEAP_NO_VALUE || !d->drawn[v]) return;
+
   /* What nobody makes was there first, as if the forward had made it. */
   int maker = d->graph->value[v].node;
   neap_phase made = maker >= 0 ? d->graph->node[maker].phase : NEAP_PHASE_FORWARD;
@@ -208,6 +218,7 @@ static void add_op(const drawing *d, int step) {
                   step + 1, op_fill(node), node->op->name);
   if (d->plan != NULL && node->n_sub == 0)
     neap_buffer_add(d->out, "\\n%s", neap_engine_name(node->choice.engine));
+
   neap_buffer_add(d->out, "\" tooltip=\"");
   add_quoted(d->out, node->name);
   if (node->line != NULL && node->line[0] != '\0') {
@@ -215,6 +226,7 @@ static void add_op(const drawing *d, int step) {
     add_quoted(d->out, node->line);
   }
   neap_buffer_add(d->out, "\"];\n");
+
   /* Edges behind the op: DOT would else make a node of a name that it has not met. */
   for (int k = 0; k < node->n_in; k++) add_edge(d, step, node->in[k], true);
   for (int k = 0; k < node->n_out; k++) add_edge(d, step, node->out[k], false);
@@ -236,6 +248,9 @@ static const char *subnet_role(const neap_op *op, int k) {
 static neap_value_id operand_of(const neap_node *node, const neap_value *v) {
   int k = v->argument;
   if (v->region != NEAP_REGION_ARGUMENT || k < 0) return NEAP_NO_VALUE;
+
+  /* A loop hands each iteration its own: an operand whole, a slice of one, or a state, which begins
+   * in one operand and ends in another. */
   if (node->loop != NULL) {
     const neap_loop *loop = node->loop;
     if (k >= loop->n_port) return NEAP_NO_VALUE;
@@ -250,6 +265,7 @@ static neap_value_id operand_of(const neap_node *node, const neap_value *v) {
       default: k = -1;
     }
   }
+
   /* States that begin with zeros, or that nobody asks for, lie in the loop's own bytes. */
   if (k < 0 || k >= node->n_in + node->n_out) return NEAP_NO_VALUE;
   return k < node->n_in ? node->in[k] : node->out[k - node->n_in];
@@ -260,6 +276,7 @@ static void join(const drawing *d, const neap_node *node, const drawing *inner) 
   for (int v = 0; v < inner->graph->n_value; v++) {
     const neap_value *value = &inner->graph->value[v];
     neap_value_id outer = inner->drawn[v] ? operand_of(node, value) : NEAP_NO_VALUE;
+
     /* What lies in no operand begins and ends inside. */
     if (outer == NEAP_NO_VALUE || !d->drawn[outer]) continue;
     indent(d);
@@ -287,6 +304,7 @@ static void draw_subnet(const drawing *d, int step, int k) {
                    .prefix = prefix.text,
                    .depth = d->depth + 1,
                    .drawn = neap_alloc_zeroed((size_t)node->sub[k]->n_value * sizeof *inner.drawn)};
+
   if (prefix.failed || inner.drawn == NULL) {
     d->out->failed = true;
   } else {
@@ -298,6 +316,8 @@ static void draw_subnet(const drawing *d, int step, int k) {
     add_quoted(d->out, node->name);
     neap_buffer_add(d->out, "%s\" style=rounded color=\"#707070\" fontsize=11;\n",
                     node->phase == NEAP_PHASE_BACKWARD ? ", backward" : "");
+
+    /* The same function that drew the graph around it, with longer names. */
     draw_graph(&inner);
     if (inner.graph->n_node == 0) {
       indent(&inner);
@@ -305,6 +325,7 @@ static void draw_subnet(const drawing *d, int step, int k) {
     }
     indent(d);
     neap_buffer_add(d->out, "}\n");
+
     /* Outside of the cluster, since both ends are known only now. */
     join(d, node, &inner);
     indent(d);
@@ -321,6 +342,7 @@ static bool crosses_boxes(const neap_graph *graph, const int *fold, int v) {
   enum { NOBODY = -2, OUTSIDE = -1 };
   int box = graph->value[v].node >= 0 ? fold[graph->value[v].node] : NOBODY;
   if (box == OUTSIDE) return true;
+
   /* A reader outside of all boxes has to find it, as has one in another box. */
   for (int n = 0; n < graph->n_node; n++)
     for (int k = 0; k < graph->node[n].n_in; k++) {
@@ -344,10 +366,12 @@ static void hide_inner(const neap_graph *graph, const int *fold, bool *drawn) {
 static void draw_graph(const drawing *d) {
   mark_drawn(d);
   if (d->fold != NULL) hide_inner(d->graph, d->fold, d->drawn);
+
   /* Values before ops, whose edges name them. */
   for (int v = 0; v < d->graph->n_value; v++)
     if (d->drawn[v]) add_value(d, v);
   for (int step = 0; step < d->graph->n_node; step++) {
+    /* A folded op is only its edges, tied to its box. */
     int n = node_at(d, step), box = box_of(d, n);
     if (box >= 0) {
       const neap_node *node = &d->graph->node[n];
@@ -355,6 +379,7 @@ static void draw_graph(const drawing *d) {
       for (int k = 0; k < node->n_out; k++) add_box_edge(d, box, node->out[k], false);
       continue;
     }
+
     add_op(d, step);
     for (int k = 0; k < d->graph->node[node_at(d, step)].n_sub; k++) draw_subnet(d, step, k);
   }
@@ -371,6 +396,8 @@ typedef struct box {
 /* The first `depth` parts of a scope path, interned. NULL when memory is refused. */
 static const char *head_of(const char *scope, int depth) {
   const char *end = scope;
+
+  /* A path of fewer parts is its own head. */
   for (int i = 0; i < depth && end != NULL; i++) end = strchr(i == 0 ? scope : end + 1, '/');
   return neap_intern_n(scope, end != NULL ? (size_t)(end - scope) : strlen(scope));
 }
@@ -382,9 +409,12 @@ static int list_boxes(const neap_graph *graph, int depth, int *fold, box *list) 
   for (int i = 0; i < graph->n_node; i++) {
     const neap_node *node = &graph->node[i];
     fold[i] = -1;
+
+    /* Ops outside of all scopes are drawn one by one. */
     if (node->scope == NULL || node->scope[0] == '\0') continue;
     const char *name = head_of(node->scope, depth);
     if (name == NULL) return -1;
+
     /* One box for each scope and phase: forward and backward of a layer lie far apart. */
     int k = 0;
     while (k < n && (list[k].name != name || list[k].phase != node->phase)) k++;
@@ -412,6 +442,7 @@ static void draw_folded(drawing *d, int depth) {
   neap_map edges = {0};
   int *fold = neap_alloc(n_node * sizeof *fold);
   box *list = neap_alloc(n_node * sizeof *list);
+
   /* A graph without scopes has no boxes, and is drawn as it is. */
   int n = fold != NULL && list != NULL ? list_boxes(d->graph, depth, fold, list) : -1;
   if (n < 0) {
@@ -446,6 +477,8 @@ void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, n
     out->failed = true;
     return;
   }
+
+  /* The graph, how it is laid out, and a label that says what the colours mean. */
   neap_buffer_add(out, "digraph \"");
   add_quoted(out, graph->name);
   neap_buffer_add(out,
@@ -463,12 +496,14 @@ void neap_report_dot(const neap_plan *plan, const neap_graph *graph, int fold, n
     neap_buffer_add(out, "\\nops: forward white, backward pink, update green%s",
                     has_recomputed(graph) ? ", run again for the backward pass yellow" : "");
   neap_buffer_add(out, "\" labelloc=t fontname=\"sans-serif\" fontsize=13;\n");
+
   /* The whole label is written: from here on nodes and edges. */
   if (fold > 0)
     draw_folded(&d, fold);
   else
     draw_graph(&d);
   neap_buffer_add(out, "}\n");
+
   neap_free(d.drawn);
   neap_map_fini(&colours.index);
   neap_map_fini(&colours.taken);

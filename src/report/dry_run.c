@@ -83,6 +83,7 @@ static neap_status find_makers(work *w, neap_error *error) {
           !put_first(&w->op_of, w->label[node->out[k]], w->plan->order[s]))
         return refused(error);
   }
+
   /* Caffe's layers are the net's ops, whatever planning has made of them. */
   for (int i = 0; i < neap_net_n_ops(w->net); i++) {
     const neap_net_op *op = neap_net_op_at(w->net, i);
@@ -107,6 +108,7 @@ static neap_status add_to_layer(work *w, const char *blob, int64_t bytes, neap_e
   const char *name = op >= 0 ? neap_intern(neap_net_op_at(w->net, op)->name) : blob;
   if (name == NULL) return refused(error);
   int at = neap_map_get(&w->layer_of, name, -1);
+
   /* Layers stand in the order in which their first blob is met. */
   if (at < 0) {
     at = w->log.n_layer;
@@ -157,6 +159,7 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
   size_t stem = neap_gradient_stem(w->label[v]);
   const char *blob = stem > 0 ? neap_intern_n(w->label[v], stem) : w->label[v];
   if (blob == NULL) return refused(error);
+
   /* Who makes the blob; of what nobody makes (an input's gradient) who makes the value itself. */
   int op = neap_map_get(&w->op_of, blob, -1);
   if (op < 0) op = neap_map_get(&w->op_of, w->label[v], -1);
@@ -183,6 +186,7 @@ static neap_status fill_row(work *w, int v, neap_dry_row *row, neap_error *error
  * layer is charged with it. */
 static void count_own(work *w, const neap_dry_row *row, neap_reason reason, int64_t *own) {
   if (reason == NEAP_REASON_VERSION) return;
+
   /* Layers are those of raw bytes: what the library made itself belongs to none. */
   int layer = neap_map_get(&w->layer_of, row->layer, -1);
   if (layer >= 0) w->layer[layer].planned_bytes += row->bytes;
@@ -197,10 +201,12 @@ static neap_status list_rows(work *w, neap_error *error) {
     NEAP_TRY(fill_row(w, v, row, error));
     w->offset[w->log.n_row] = w->plan->place[v].offset;
     w->value[w->log.n_row++] = v;
+
     /* Bytes of its own are the layer's; those of the arena are everybody's. */
     if (w->plan->place[v].region != NEAP_REGION_ARENA)
       count_own(w, row, w->plan->place[v].reason, &own);
   }
+
   /* The arena counts whole: no row alone can be charged with bytes that several share. */
   w->log.planned_bytes = (int64_t)w->plan->arena_bytes + own;
   if (w->log.raw_bytes > 0)
@@ -233,6 +239,7 @@ static neap_status fill_slots(work *w, const member *list, int n, neap_error *er
   for (int i = 0; i < n; i++) {
     rows[i] = list[i].row;
     blobs[i] = w->label[w->value[rows[i]]];
+
     /* An address that has not been met opens a slot, and gives it its name. */
     if (i == 0 || list[i].offset != list[i - 1].offset) {
       char name[32];
@@ -244,10 +251,13 @@ static neap_status fill_slots(work *w, const member *list, int n, neap_error *er
       snprintf(name, sizeof name, "slot %d", w->log.n_slot);
       if ((text = neap_intern(name)) == NULL) return refused(error);
     }
+
     /* Members follow one another in both lists, so that a slot's part grows at its end. */
     slot->n_blob = ++slot->rows.n;
     slot->blobs.n = slot->rows.n;
     slot->bytes = NEAP_MAX(slot->bytes, w->row[rows[i]].bytes);
+
+    /* The row tells its slot, as the slot tells its rows. */
     w->row[rows[i]].slot = text;
     w->row[rows[i]].slot_no = slot->slot;
   }
@@ -258,6 +268,8 @@ static neap_status list_slots(work *w, neap_error *error) {
   member *list = neap_alloc(((size_t)w->log.n_row + 1) * sizeof *list);
   int n = 0;
   if (list == NULL) return refused(error);
+
+  /* What lies elsewhere has its region for a slot already. */
   for (int r = 0; r < w->log.n_row; r++)
     if (w->plan->place[w->value[r]].region == NEAP_REGION_ARENA)
       list[n++] = (member){w->offset[r], r};
@@ -275,6 +287,8 @@ static neap_status make_room(work *w, neap_error *error) {
   w->log.row = w->row = neap_arena_alloc(&w->arena, n * sizeof *w->row);
   w->log.layer = w->layer = neap_arena_alloc(&w->arena, n * sizeof *w->layer);
   w->log.slot = w->slot = neap_arena_alloc(&w->arena, n * sizeof *w->slot);
+
+  /* What is needed to make them goes with drop_scratch. */
   w->label = neap_alloc(n * sizeof *w->label);
   w->offset = neap_alloc(n * sizeof *w->offset);
   w->value = neap_alloc(n * sizeof *w->value);
@@ -292,6 +306,7 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
   w->plan = plan;
   w->graph = graph;
   w->net = net;
+
   /* Each step reads what the one before it found: names, makers, raw bytes, rows, addresses. */
   neap_status status = make_room(w, error);
   if (status == NEAP_OK) status = find_labels(w, error);
@@ -304,6 +319,8 @@ neap_status neap_report_dry_run(const neap_plan *plan, const neap_graph *graph, 
     neap_dry_run_free(&w->log);
     return status;
   }
+
+  /* Figures of the whole, which no list is needed for. */
   w->log.train = graph->train;
   w->log.policy = neap_policy_name(plan->policy);
   w->log.arena_bytes = (int64_t)plan->arena_bytes;

@@ -27,6 +27,7 @@ static bool is_at_peak(const neap_plan *plan, int v) {
  * scratch; where most is live. */
 static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   if (plan->n_node == 0) return;
+
   /* Counted at the peak alone: padding elsewhere lies in bytes that the arena has anyway. */
   size_t scratch = neap_align(plan->scratch_bytes[plan->order[plan->peak_step]]), padding = 0;
   for (int v = 0; v < plan->n_value; v++) {
@@ -34,6 +35,7 @@ static void explain_padding(const neap_plan *plan, const neap_graph *graph, neap
            plain = neap_align(neap_type_bytes(&graph->value[v].type));
     if (has > plain && is_at_peak(plan, v)) padding += has - plain;
   }
+
   char a[24], b[24];
   neap_buffer_add(out, "of its peak %s are padding of layouts and %s scratch\n",
                   neap_bytes_text((double)padding, a), neap_bytes_text((double)scratch, b));
@@ -59,6 +61,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
     is_pool ? "not planned: peak forecast of the pool" : "arena",
     neap_bytes_text_beside((double)plan->arena_bytes, (double)plan->lower_bound_bytes, a),
     neap_bytes_text_beside((double)plan->lower_bound_bytes, (double)plan->arena_bytes, b));
+
   /* How near it is to the bound, or that it reaches it. */
   if (plan->proved)
     neap_buffer_add(out, " (proved)");
@@ -74,6 +77,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
   else
     neap_buffer_add(out, "packed by %s", plan->packer);
   neap_buffer_add(out, ", planned in %.1f ms\n", (double)plan->plan_ns * 1e-6);
+
   /* A pool may have to give up values and make them again, which costs work. */
   if (plan->script.n_turn > 0)
     neap_buffer_add(out,
@@ -81,6 +85,8 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
                     "work of a run\n",
                     plan->script.n_evicted, neap_bytes_text((double)plan->script.evicted_bytes, a),
                     plan->script.n_recomputed, 100 * plan->script.recomputed_work);
+
+  /* The same bank by bank, where the device has several. */
   for (int i = 0; i < plan->n_bank; i++) {
     neap_buffer_add(out, "  bank %-7s %10s", graph->bank[i].name,
                     neap_bytes_text((double)plan->bank[i].bytes, a));
@@ -89,6 +95,8 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
     neap_buffer_add(out, ", least for these kernels and this order %s\n",
                     neap_bytes_text((double)plan->bank[i].lower_bound_bytes, c));
   }
+
+  /* What else the net needs, so that the figures add up to all of its bytes. */
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (plan->region_bytes[r] > 0)
       neap_buffer_add(out, "  %-12s %10s%s\n", neap_region_name((neap_region)r),
@@ -109,6 +117,7 @@ static void explain_curve(const neap_plan *plan, neap_buffer *out) {
             to = (int64_t)(column + 1) * plan->n_node / n;
     size_t most = 0;
     for (int64_t step = from; step < to; step++) most = NEAP_MAX(most, plan->live_bytes[step]);
+
     /* The bound is the most bytes live in any step, so that the highest block is the peak. */
     double part = (double)most / (double)plan->lower_bound_bytes * (NEAP_COUNT(blocks) - 1);
     int level = (int)(part + 0.5);
@@ -147,13 +156,16 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
     size_t bytes = plan->place[v].bytes;
     if (plan->place[v].region != NEAP_REGION_ARENA || bytes == 0 || plan->place[v].storage != v)
       continue;
+
     /* A full list takes it in the place of its smallest. */
     if (n == N_LARGEST && bytes <= plan->place[best[n - 1]].bytes) continue;
     int at = n < N_LARGEST ? n++ : n - 1;
+
     /* The rest moves down; equal ones stay in the order of definition. */
     for (; at > 0 && plan->place[best[at - 1]].bytes < bytes; at--) best[at] = best[at - 1];
     best[at] = v;
   }
+
   neap_buffer_add(out, "largest\n");
   for (int i = 0; i < n; i++) {
     const neap_value *value = &graph->value[best[i]];
@@ -169,11 +181,14 @@ static void explain_largest(const neap_plan *plan, const neap_graph *graph, neap
 static void explain_rewrites(const neap_graph *graph, neap_buffer *out) {
   for (int i = 0; i < graph->n_rewrite; i++) {
     const char *rule = graph->rewrite[i].rule;
+
     /* Each rule is told where it comes first, with all that follow. */
     bool told = false;
     for (int k = 0; k < i; k++)
       if (strcmp(graph->rewrite[k].rule, rule) == 0) told = true;
     if (told) continue;
+
+    /* How often from here on, and what it has saved. */
     int n = 0;
     size_t bytes = 0;
     for (int k = i; k < graph->n_rewrite; k++) {
@@ -199,12 +214,14 @@ static void explain_recompute(const neap_graph *graph, neap_buffer *out) {
 static void explain_changed(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
   int n = neap_plan_changed(graph), told = 0;
   if (n == 0) return;
+
   /* What the user asked for is the reason: a dag's kernels have one thread, a budget's less
    * scratch. */
   neap_buffer_add(
     out, "other kernels than %s, so other bits: %d of %d ops",
     plan->executor == NEAP_EXECUTOR_DAG ? "executor \"simple\" has" : "without the budget", n,
     graph->n_node);
+
   /* A few names say which part of the net it is; the rows have them all. */
   for (int i = 0; i < graph->n_node; i++) {
     if (!graph->node[i].choice.changed) continue;
@@ -250,6 +267,7 @@ static int neighbour(const neap_plan *plan, int v, bool before) {
     const neap_place *other = &plan->place[w];
     if (other->region != NEAP_REGION_ARENA || other->storage == place->storage) continue;
     if (!neap_places_meet(place, other)) continue;
+
     /* The nearest in time of those on the side that is asked for. */
     if (before) {
       if (other->last >= place->first) continue;
@@ -268,12 +286,16 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
                                neap_buffer *out) {
   int before = neighbour(plan, v, true), after = neighbour(plan, v, false);
   const char *path = plan->executor == NEAP_EXECUTOR_DAG ? " in every schedule" : "";
+
+  /* Whose bytes it takes over. */
   if (before >= 0)
     neap_buffer_add(out,
                     "Shares bytes with %s (steps %d-%d) before it: that has been read for the last "
                     "time%s when this is written.\n",
                     neap_plan_name(graph, before), plan->place[before].first + 1,
                     plan->place[before].last + 1, path);
+
+  /* Who takes over its bytes. */
   if (after >= 0)
     neap_buffer_add(out,
                     "Shares bytes with %s (steps %d-%d) after it: written when %s has been read "
@@ -286,11 +308,14 @@ static void explain_neighbours(const neap_plan *plan, const neap_graph *graph, i
 /* Those of its own storage: what it overwrites or views, and what overwrites or views it. */
 static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
   const neap_place *place = &plan->place[v];
+
+  /* The one that it lies in the bytes of. */
   bool linked = place->reason == NEAP_REASON_ALIAS || place->reason == NEAP_REASON_IN_PLACE ||
                 place->reason == NEAP_REASON_VERSION;
   if (linked && place->partner >= 0)
     neap_buffer_add(out, "It %s (%s: %s).\n", neap_reason_words(place->reason),
                     neap_reason_code(place->reason), neap_plan_name(graph, place->partner));
+
   /* And those whose partner it is, from the other side. */
   for (int w = 0; w < plan->n_value; w++) {
     const neap_place *other = &plan->place[w];
@@ -309,6 +334,7 @@ static void explain_chain(const neap_plan *plan, const neap_graph *graph, int v,
 /* Resident, the value would cost its own bytes. What the arena then takes, only planning again
  * tells. */
 static void explain_keep(const neap_plan *plan, const neap_graph *graph, int v, neap_buffer *out) {
+  /* Only the last version of a blob can be kept: that is what the user sees of it after a run. */
   const neap_place *place = &plan->place[v];
   char text[24];
   if (place->region != NEAP_REGION_ARENA || !graph->value[v].is_blob || !graph->value[v].is_last)
@@ -324,10 +350,14 @@ static void explain_recomputed(const neap_plan *plan, const neap_graph *graph, i
   /* A recomputed node has the outputs of the first one, in the same positions. */
   int maker = graph->value[v].node, position = graph->value[v].position;
   if (maker < 0) return;
+
+  /* Seen from the second time it is made. */
   if (graph->node[maker].recomputes > 0)
     neap_buffer_add(
       out, "It is %s, made again for the backward pass: keeping it would exceed the budget.\n",
       graph->value[graph->node[graph->node[maker].recomputes - 1].out[position]].name);
+
+  /* Seen from the first: who makes it again comes later. */
   for (int n = maker + 1; n < graph->n_node; n++) {
     if (graph->node[n].recomputes != maker + 1) continue;
     int twin = graph->node[n].out[position];
@@ -346,16 +376,21 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
   neap_buffer_add(out, "%s %s %s, %s", neap_plan_name(graph, v),
                   neap_shape_text(&value->type.shape, shape), neap_dtype_name(value->type.dtype),
                   neap_bytes_text((double)place->bytes, text));
+
+  /* The address, which in the arena is the plan's, elsewhere the region's affair. */
   if (place->region == NEAP_REGION_ARENA)
     neap_buffer_add(out, " at offset %zu (%s)", place->offset,
                     neap_bytes_text((double)place->offset, text));
   else
     neap_buffer_add(out, " in %s", neap_region_name(place->region));
+
   /* What exists before the run has no step that makes it. */
   if (place->first < 0)
     neap_buffer_add(out, ", exists before the run");
   else
     neap_buffer_add(out, ", steps %d-%d", place->first + 1, place->last + 1);
+
+  /* Its maker, and the line where that was written. */
   if (value->node >= 0) {
     const neap_node *node = &graph->node[value->node];
     neap_buffer_add(out, ", made by %s \"%s\"", node->op->name,
@@ -363,8 +398,12 @@ static void explain_value(const neap_plan *plan, const neap_graph *graph, int v,
     if (node->line != NULL && node->line[0] != '\0') neap_buffer_add(out, " %s", node->line);
   }
   neap_buffer_add(out, ".\n");
+
+  /* What it shares its bytes with, the closest first: itself made twice, its own storage, other
+   * storages. */
   explain_recomputed(plan, graph, v, out);
   explain_chain(plan, graph, v, out);
+
   /* Only in the arena do others come and go; elsewhere the reason is the region itself. */
   if (place->region == NEAP_REGION_ARENA) {
     explain_neighbours(plan, graph, v, out);

@@ -5,6 +5,7 @@
 static void add_ops(const neap_plan *plan, const neap_graph *graph, neap_figures *out) {
   for (int i = 0; i < graph->n_node; i++)
     out->flops = neap_count_add(out->flops, neap_whole(graph->node[i].cost.flops));
+
   /* One op runs at a time, so its scratch is what counts; their sum would say nothing. */
   for (int i = 0; i < plan->n_node; i++)
     out->scratch_bytes_max = NEAP_MAX(out->scratch_bytes_max, (int64_t)plan->scratch_bytes[i]);
@@ -14,6 +15,7 @@ neap_figures neap_report_figures(const neap_plan *plan, const neap_graph *graph)
   const size_t *region = plan->region_bytes;
   double work;
   int n_recomputed = neap_plan_recomputed(graph, &work);
+
   /* Texts are interned, since the row may outlive plan and graph; a net without ops has no peak. */
   neap_figures out = {.net = neap_intern(graph->name),
                       .mode = graph->train ? "train" : "infer",

@@ -3,8 +3,8 @@
  * of the gradients of what it makes, the update of its parameters.
  *
  * INVARIANT: an owner owns itself. The ways to it go from made ops to those that they were made
- * for: a recomputation leads to an earlier node, a Reorder to a node that is none, a backward to its
- * forward. Gradients are found by the names of what they are of, and are followed on.
+ * for: a recomputation leads to an earlier node, a Reorder to a node that is none, a backward to
+ * its forward. Gradients are found by the names of what they are of, and are followed on.
  */
 #include "report/report_int.h"
 
@@ -14,6 +14,7 @@
 
 /* The node that `n` was made for, as the graph says; itself where nothing is said. */
 static int made_for(const neap_graph *graph, int n) {
+  /* As many steps as there are nodes are enough where the ways lead in no circle. */
   for (int steps = 0; steps <= graph->n_node; steps++) {
     const neap_node *node = &graph->node[n];
     int next = node->forward;
@@ -41,6 +42,9 @@ static void find_readers(const neap_graph *graph, int *reader) {
 /* The layer that reads the parameter which an update writes; -1: it writes none, or several. */
 static int parameter_reader(const neap_graph *graph, const neap_node *node, const int *reader) {
   int found = -1;
+
+  /* An update writes over its parameter: of the pairs it must do in place, the one that is a
+   * parameter's. */
   for (int p = 0; p < node->n_enforced; p++) {
     neap_value_id v = node->in[node->enforced[p].in];
     if (v == NEAP_NO_VALUE || graph->value[v].role != NEAP_ROLE_PARAMETER) continue;
@@ -75,6 +79,8 @@ static bool list_names(const neap_graph *graph, neap_map *values) {
  * the parameter's update, and that to the layer which reads it. Where the ways lead in a circle a
  * node is its own. */
 static int find_owner(const neap_graph *graph, int n, const int *reader, const neap_map *values) {
+  /* By what the graph notes of its nodes first; by the names of gradients where it notes
+   * nothing. */
   int owner = made_for(graph, n);
   for (int steps = 0; steps <= graph->n_node; steps++) {
     const neap_node *node = &graph->node[owner];
@@ -120,6 +126,7 @@ static bool is_made_up(const char *part, const char *type) {
     if (*part == '_') continue;
     if (tolower((unsigned char)*type++) != *part) return false;
   }
+
   /* All letters of the type were there: what is left must be the number. */
   if (*type != '\0' || *part++ != '_' || !isdigit((unsigned char)*part)) return false;
   return part[strspn(part, "0123456789")] == '\0';

@@ -17,6 +17,8 @@ static bool add(sums *all, const char *name, const char *line, int64_t bytes) {
   name = neap_intern(name);
   line = line != NULL ? neap_intern(line) : NULL;
   if (name == NULL) return false;
+
+  /* Modules are few: they are looked for one by one. Names are interned. */
   int at = 0;
   while (at < all->n && all->module[at].name != name) at++;
   if (at == all->n) {
@@ -27,6 +29,8 @@ static bool add(sums *all, const char *name, const char *line, int64_t bytes) {
     all->most[at] = 0;
     all->n++;
   }
+
+  /* The line that is told of a module is where its largest blob is made: what to look at first. */
   all->module[at].bytes += bytes;
   if (bytes > all->most[at]) {
     all->most[at] = bytes;
@@ -114,6 +118,8 @@ void neap_report_refused(const neap_plan *plan, const neap_graph *graph, neap_er
   sums all = {0};
   refused->n_module = 0;
   if (plan->n_node == 0) return;
+
+  /* All values that are alive at the peak, however many they are. */
   int *value = neap_alloc((size_t)plan->n_value * sizeof *value + 1);
   const int n =
     value == NULL ? -1 : neap_plan_live_at(plan, graph, -1, plan->peak_step, plan->n_value, value);
@@ -121,6 +127,7 @@ void neap_report_refused(const neap_plan *plan, const neap_graph *graph, neap_er
     n >= 0 && add_values(plan, graph, n, value, &all, refused) && add_scratch(plan, graph, &all);
   if (ok) tell_modules(&all, refused);
 
+  /* Whether or not something failed: the record has what could be told. */
   neap_free(all.module);
   neap_free(all.most);
   neap_free(value);

@@ -2,9 +2,11 @@
  * neap.h describes. The store keeps them, Lua and JSON show them.
  *
  * One row of each kind has room in the cursor, and so have the texts that are made for it: a row
- * lasts until the next one. INVARIANT: a filler sets every column of its kind; a row is zeroed
- * first, and what it has not is said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX. A cursor over rows that
- * are there already, a dry run's or a workspace's, gives these themselves.
+ * lasts until the next one. A cursor over rows that are there already, a dry run's or a
+ * workspace's, gives these themselves.
+ *
+ * INVARIANT: a filler sets every column of its kind; a row is zeroed first, and what it has not is
+ * said: NULL, NEAP_NO_NUMBER, NEAP_NO_INDEX.
  */
 #include "report/report_int.h"
 
@@ -61,6 +63,7 @@ static const char *label_of(const neap_graph *graph, int value, char text[32]) {
 static const char *kernel_of(const neap_graph *graph, const neap_node *node, char text[96]) {
   if ((node->op->effects & NEAP_EFFECT_CONTROL) != 0) return "control";
   const char *engine = neap_engine_name(node->choice.engine);
+
   /* A plain layout says nothing: most operands are so. */
   for (int i = 0; i < node->n_out + node->n_in; i++) {
     int v = i < node->n_out ? node->out[i] : node->in[i - node->n_out];
@@ -98,6 +101,8 @@ static void say_recomputed(neap_rows *r, const neap_node *node, neap_op_row *row
   size_t bytes = 0;
   char bytes_text[24];
   row->recomputes = neap_plan_step_of(r->plan, r->graph, node->recomputes - 1);
+
+  /* Bytes of what it makes are what the budget had no room for. */
   for (int k = 0; k < node->n_out; k++) bytes += r->graph->value[node->out[k]].bytes;
   r->reason.n = 0;
   neap_buffer_add(&r->reason, "the budget has no room to keep %s from step %d",
@@ -133,6 +138,8 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
   if (!neap_list_grow(&r->name, &r->cap_name, most, sizeof *r->name) ||
       !neap_list_grow(&r->index, &r->cap_index, most, sizeof *r->index))
     return false;
+
+  /* Absent operands are left out, so that lists are shorter than the op's. */
   for (int i = 0; i < most; i++) {
     int v = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
     if (i == node->n_in) row->ins.n = n; /* the first output: all inputs are listed */
@@ -142,6 +149,7 @@ static bool list_operands(neap_rows *r, const neap_node *node, neap_op_row *row)
   }
   if (node->n_out == 0) row->ins.n = n;
   row->outs.n = n - row->ins.n;
+
   /* Lists point into the cursor's room, once that will not move any more. */
   row->ins.index = r->index;
   row->outs.index = &r->index[row->ins.n];
@@ -169,6 +177,8 @@ static bool is_viewed(const neap_rows *r, const neap_node *node, int k, bool is_
 static int64_t moved_bytes(const neap_rows *r, const neap_node *node, bool is_out) {
   double counted = is_out ? node->cost.write_bytes : node->cost.read_bytes;
   if (counted > 0) return neap_whole(counted);
+
+  /* Views move nothing: their bytes stay where they are. */
   const int *value = is_out ? node->out : node->in;
   size_t bytes = 0;
   for (int k = 0; k < (is_out ? node->n_out : node->n_in); k++)
@@ -182,6 +192,8 @@ static bool fill_op(neap_rows *r, int step) {
   const neap_plan *plan = r->plan;
   int at = plan->order[step];
   const neap_node *node = &graph->node[at];
+
+  /* Its text is made first: the row points to it. */
   print_choice(graph, node, &r->choice);
   neap_op_row *row = &r->row.op;
   *row = (neap_op_row){.step = step,
@@ -212,6 +224,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .write_bytes = moved_bytes(r, node, true),
                        .scratch_offset = (int64_t)plan->scratch_offset[at],
                        .n_sub = node->n_sub};
+
   /* Few rows have a reason to tell, so that it is made only for them. */
   if (node->recomputes > 0)
     say_recomputed(r, node, row);
@@ -228,6 +241,7 @@ static bool find_readers(neap_rows *r) {
   const neap_graph *graph = r->graph;
   r->reader = neap_alloc((size_t)graph->n_value * sizeof *r->reader);
   if (r->reader == NULL) return false;
+
   /* Outputs of the net may have no reader. */
   for (int v = 0; v < graph->n_value; v++) r->reader[v] = -1;
   for (int i = graph->n_node - 1; i >= 0; i--)
@@ -258,6 +272,8 @@ static bool fill_value(neap_rows *r, int v) {
   int owner = value->node >= 0 ? value->node : r->reader[v];
   bool in_arena = place->region == NEAP_REGION_ARENA;
   bool has_partner = place->partner >= 0 && place->partner < graph->n_value;
+
+  /* An address says something in the arena alone: elsewhere bytes are found when a net runs. */
   neap_value_row *row = &r->row.value;
   *row = (neap_value_row){
     .blob = label_of(graph, v, r->label),
@@ -283,6 +299,8 @@ static bool fill_value(neap_rows *r, int v) {
     .category = report_category(graph, v),
     .line = owner >= 0 ? line_of(graph, owner, r->owner[owner]) : NULL,
     .kept = value->keep};
+
+  /* All of it in one text, for whoever shows only that. */
   print_detail(r, row);
   row->detail = r->reason.text;
   return !r->reason.failed;
@@ -321,6 +339,7 @@ static bool fill_bank(neap_rows *r, int b) {
   const neap_plan_bank *bank = &r->plan->bank[b];
   const neap_bank *given = &r->graph->bank[b];
   neap_bank_row *row = &r->row.bank;
+
   /* Without a limit there is no capacity to tell. */
   *row = (neap_bank_row){.bank = given->name,
                          .kind = neap_bank_kind_name(given->kind),
@@ -329,6 +348,7 @@ static bool fill_bank(neap_rows *r, int b) {
                          .lower_bound_bytes = (int64_t)bank->lower_bound_bytes,
                          .proved = bank->bytes == bank->lower_bound_bytes,
                          .begin_offset = (int64_t)bank->begin_bytes};
+
   /* Only what lies in the arena is the bank's to hold; resident bytes have a home of their own. */
   for (int n = 0; n < r->graph->n_node; n++)
     if (works_in(r->graph, &r->graph->node[n], b)) row->n_op++;
@@ -384,6 +404,7 @@ neap_status neap_report_rows(const neap_plan *plan, const neap_graph *graph, nea
   r->kind = kind;
   r->plan = plan;
   r->graph = graph;
+
   /* Rows are made one by one as they are asked for; only owners and readers are found for all
    * at once. */
   r->n = count(r);
@@ -416,6 +437,7 @@ void neap_rows_own(neap_rows *rows, void (*fini)(void *owned), void *owned) {
 neap_status neap_rows_at(neap_rows *rows, int index, const void **row, neap_error *error) {
   *row = NULL;
   if (index < 0 || index >= rows->n) return NEAP_OK;
+
   /* Rows that are there already are given as they are; the others are made in the cursor. */
   if (rows->list != NULL) {
     *row = rows->list + (size_t)index * rows->row_bytes;
@@ -447,6 +469,7 @@ neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
   const void *row;
   int begin = rows->next;
   *out = NULL;
+
   /* All that are left, in a list that is one also when there are none. */
   neap_status status = neap_rows_next(rows, &row, error);
   while (status == NEAP_OK && row != NULL) {
@@ -456,6 +479,8 @@ neap_status neap_rows_json(neap_rows *rows, char **out, neap_error *error) {
   }
   neap_buffer_add(&text, text.n > 0 ? "]" : "[]");
   if (status == NEAP_OK && text.failed) status = neap_fail_memory(error, text.n, "rows as JSON");
+
+  /* The text is the caller's now: it is not copied once more. */
   if (status == NEAP_OK) {
     *out = text.text;
     return NEAP_OK;

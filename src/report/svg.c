@@ -47,6 +47,7 @@ void svg_add_escaped(const svg_canvas *c, const char *text) {
       default:
         if ((unsigned char)*text < ' ' && *text != '\n') entity = "?";
     }
+
     /* Letters of several bytes go through as they are: the document is UTF-8. */
     neap_buffer_add_n(c->out, entity != NULL ? entity : text, entity != NULL ? strlen(entity) : 1);
   }
@@ -105,8 +106,10 @@ const char *svg_fitting(const char *text, double width, char room[SVG_LABEL_ROOM
   int n = (int)strlen(text), most = (int)(width / 6.3);
   if (n <= most) return text;
   if (most < 5) return "";
+
   /* The ellipsis is as wide as two characters. */
   int end = most < 12 ? 0 : most / 3, head = most - 2 - end, tail = n - end;
+
   /* A character of several bytes is not cut. */
   while (head > 0 && is_inside_character(text[head])) head--;
   while (tail < n && is_inside_character(text[tail])) tail++;
@@ -129,8 +132,11 @@ static bool is_empty(const neap_plan *plan, int step) {
 /* The step behind a stretch that is folded and begins at `step`; `step` itself where none does. A
  * short one is as it is. */
 int svg_fold_end(const svg_canvas *c, int step) {
+  /* Time has its own widths; and a stretch is folded as a whole, from its first step on. */
   int end = step;
   if (c->step_ns != NULL || (step > 0 && is_empty(c->plan, step - 1))) return step;
+
+  /* Three steps or fewer would save no room. */
   while (end < c->plan->n_node && is_empty(c->plan, end)) end++;
   return end - step >= LEAST_FOLD ? end : step;
 }
@@ -142,14 +148,19 @@ static void find_edges(const svg_canvas *c, double *edge) {
   edge[0] = 0;
   for (int s = 0; s < n;) {
     int end = svg_fold_end(c, s);
+
     /* A fold is as wide as a step, or as the number of its steps needs. */
     double width = end > s ? fmax(1, n / 28.0) : 1;
     if (end == s) end = s + 1;
     if (c->step_ns != NULL) width = (double)NEAP_MAX(c->step_ns[s], 0);
+
+    /* Steps of a fold divide its column, so that boxes inside it still stand in order. */
     for (int k = s + 1; k <= end; k++) edge[k] = all + width * (k - s) / (end - s);
     all += width;
     s = end;
   }
+
+  /* Shares of the whole width; where no time was measured at all steps are of one width. */
   for (int s = 0; s <= n; s++) edge[s] = all > 0 ? edge[s] / all : (double)s / NEAP_MAX(n, 1);
 }
 
@@ -174,7 +185,11 @@ static void draw_bar(const svg_canvas *c, const bar *b, int n, neap_report_piece
                      size_t most) {
   char text[160], room[SVG_LABEL_ROOM];
   double x = SVG_LEFT, scale = (BAR_RIGHT - SVG_LEFT) / (double)NEAP_MAX(most, 1u);
+
+  /* The largest first: the pieces that have room for a name stand together. */
   qsort(piece, (size_t)n, sizeof *piece, compare_pieces);
+
+  /* The region's name on the left, then its pieces, each as wide as its bytes. */
   svg_add_text(c, SVG_LEFT - 6, y + 14, "text-anchor=\"end\" fill=\"#555\"", b->label);
   for (int i = 0; i < n; i++) {
     double width = (double)piece[i].bytes * scale;
@@ -183,12 +198,15 @@ static void draw_bar(const svg_canvas *c, const bar *b, int n, neap_report_piece
     neap_buffer_add(c->out, "\n%s</title>\n", neap_bytes_text((double)piece[i].bytes, text));
     snprintf(text, sizeof text, "fill=\"%s\" stroke=\"#fff\" stroke-width=\"0.5\"", b->colour);
     svg_add_rect(c, x, y, width, BAR_HEIGHT - 6, text);
+
     /* A piece too narrow for its name has it in its title. */
     const char *label = svg_fitting(piece[i].name, width - 4, room);
     if (label[0] != '\0') svg_add_text(c, x + 3, y + 14, "", label);
     neap_buffer_add(c->out, "</g>\n");
     x += width;
   }
+
+  /* The sum behind the last piece, with what there is to say of it. */
   char bytes[24];
   snprintf(text, sizeof text, "%s%s", neap_bytes_text((double)b->bytes, bytes), b->note);
   svg_add_text(c, x + 6, y + 14, "fill=\"#555\"", text);
@@ -231,6 +249,7 @@ static void draw_bars(const svg_canvas *c, int n_other, const neap_report_piece 
   bool *seen = neap_alloc_zeroed((size_t)c->plan->n_value * sizeof *seen);
   neap_report_piece *piece = neap_alloc(n * sizeof *piece);
   for (int i = 0; i < n_other; i++) other_bytes += other[i].bytes;
+
   /* One scale for all, so that bars can be compared with each other. */
   for (int r = 0; r < NEAP_N_REGION; r++)
     if (has_bar(c, r)) most = NEAP_MAX(most, c->plan->region_bytes[r]);
@@ -239,6 +258,8 @@ static void draw_bars(const svg_canvas *c, int n_other, const neap_report_piece 
     c->out->failed = true;
     goto end;
   }
+
+  /* A bar for each region that holds something, from the top down. */
   double y = SVG_BARS_TOP;
   if (most > 0)
     svg_add_text(c, SVG_LEFT, SVG_BARS_TOP - 8, "fill=\"#555\"",
@@ -251,6 +272,7 @@ static void draw_bars(const svg_canvas *c, int n_other, const neap_report_piece 
     draw_bar(c, &b, find_pieces(c, (neap_region)r, seen, piece), piece, y, most);
     y += BAR_HEIGHT;
   }
+
   /* A copy, since drawing sorts: the caller's list stays as it is. */
   if (n_other > 0) {
     bar b = {"other blobs", "#d3bcae", "other", other_bytes, ""};
@@ -268,6 +290,8 @@ end:
 static void draw_head(const svg_canvas *c, int height) {
   const neap_plan *plan = c->plan;
   char text[512], arena[24], bound[24], baseline[24];
+
+  /* The pattern that hatches scratch, and white paper under all of it. */
   neap_buffer_add(c->out,
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                   "height=\"%d\" font-family=\"sans-serif\" ",
@@ -281,7 +305,9 @@ static void draw_head(const svg_canvas *c, int height) {
     "stroke=\"#999\"/></pattern></defs>\n"
     "<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
     SVG_WIDTH, height);
+
   /* What is drawn, then its figures, in the words of explain. */
+  /* How good the plan is, in the line below. */
   snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name,
            c->graph->train ? "training" : "inference", (long long)neap_graph_batch(c->graph));
   svg_add_text(c, SVG_LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);
@@ -320,6 +346,8 @@ void neap_report_svg(const neap_plan *plan, const neap_graph *graph, const neap_
                   .palette = &palette,
                   .node = -1,
                   .all_bytes = plan->arena_bytes};
+
+  /* Columns first: all three panels stand on them. */
   bool good = report_palette_init(&palette, graph, drawing != NULL && drawing->by_layer);
   if (good && edge != NULL) {
     find_edges(&c, edge);
@@ -327,6 +355,8 @@ void neap_report_svg(const neap_plan *plan, const neap_graph *graph, const neap_
   } else {
     out->failed = true;
   }
+
+  /* A group that got no memory makes the picture wrong, though it is whole. */
   out->failed |= palette.failed;
   report_palette_fini(&palette);
   neap_free(edge);

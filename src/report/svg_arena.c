@@ -24,6 +24,7 @@ static double y_of(const svg_canvas *c, size_t bytes) {
 static size_t tick_bytes(size_t most) {
   static const int count[] = {1, 2, 5, 10, 20, 50, 100, 200, 500};
   size_t unit = 1;
+
   /* Ticks are round in the unit in which they are written. */
   while (unit * 1024 * 4 <= most) unit *= 1024;
   for (int i = 0; i < NEAP_COUNT(count); i++)
@@ -70,11 +71,14 @@ static int compare_boxes(const void *a, const void *b) {
 /* Fills both lists, which have room for all values; returns the number of boxes. */
 static int find_boxes(const svg_canvas *c, member *list, box *boxes) {
   int n = 0, n_box = 0;
+
+  /* Values of the arena that a step makes. */
   for (int v = 0; v < c->plan->n_value; v++) {
     const neap_place *place = &c->plan->place[v];
     if (place->region == NEAP_REGION_ARENA && place->bytes > 0 && place->first >= 0)
       list[n++] = (member){place->storage, v};
   }
+
   /* Members of one storage stand side by side now, and make one box. */
   qsort(list, (size_t)n, sizeof *list, compare_members);
   for (int i = 0; i < n; i++) {
@@ -82,6 +86,7 @@ static int find_boxes(const svg_canvas *c, member *list, box *boxes) {
     if (i == 0 || list[i].storage != list[i - 1].storage)
       boxes[n_box++] = (box){place->offset, place->bytes, place->first, place->last, i, 0};
     box *b = &boxes[n_box - 1];
+
     /* A box is as high as its largest member, and lasts as long as all of them. */
     b->n++;
     b->bytes = NEAP_MAX(b->bytes, place->bytes);
@@ -108,8 +113,11 @@ static void label_box(const svg_canvas *c, const char *text, size_t bytes, doubl
                       double width, double height) {
   char along_room[SVG_LABEL_ROOM], up_room[SVG_LABEL_ROOM], turn[96];
   const char *along = "", *up = "";
+
+  /* A box lower than a line has no label; one that is tall and narrow may have it upwards. */
   if (height >= 10) along = svg_fitting(text, width - 4, along_room);
   if (along != text && width >= 8 && height > width) up = svg_fitting(text, height - 6, up_room);
+
   /* Upwards only where the whole name fits so, or nothing of it along the box. */
   if (up[0] != '\0' && (up == text || along[0] == '\0')) {
     int at_x = (int)(x + width / 2 + 3.5), at_y = (int)(y + height - 4);
@@ -117,6 +125,7 @@ static void label_box(const svg_canvas *c, const char *text, size_t bytes, doubl
              width < 11 ? " font-size=\"8.5\"" : "");
     svg_add_text(c, at_x, at_y, turn, up);
   } else if (along[0] != '\0') {
+    /* In the middle of the box, but never below its foot. */
     bool two_lines = height >= 26 && width >= 60;
     svg_add_text(c, x + 3, fmin(y + height / 2 + (two_lines ? 0 : 4), y + height - 2), "", along);
     if (two_lines)
@@ -129,22 +138,28 @@ static void draw_box(const svg_canvas *c, const box *b, const member *list, int 
   double x = svg_x_of(c, b->from), width = svg_x_of(c, b->to + 1) - x;
   double y = y_of(c, b->offset + b->bytes), height = y_of(c, b->offset) - y;
   char text[512];
+
+  /* All its names, in the order in which they take its bytes. */
   neap_buffer_add(c->out, "<g class=\"%s\"><title>", c->owner == NULL ? "box" : "inner");
   for (int i = 0; i < b->n; i++) {
     if (i > 0) neap_buffer_add(c->out, ", ");
     svg_add_escaped(c, svg_name_of(c, list[b->at + i].value));
   }
+
+  /* Where it lies, from when to when. */
   neap_buffer_add(c->out, "\n%s at offset %zu, steps %d-%d",
                   neap_bytes_text((double)b->bytes, text), c->base_bytes + b->offset, b->from + 1,
                   b->to + 1);
   end_title(c);
   neap_buffer_add(c->out, "\n");
+
   /* The colour is that of the member which names the box; shades tell neighbours apart. */
   int v = list[b->at].value, node = c->node >= 0 ? c->node : c->graph->value[v].node;
   report_group group = report_palette_of(c->palette, c->graph, v, node, b->bytes);
   snprintf(text, sizeof text, "fill=\"hsl(%d,%d%%,%d%%)\" stroke=\"#444\" stroke-width=\"0.5\"",
            group.hue, group.saturation, SVG_KEY_LIGHT + 5 * (number % 3 - 1));
   svg_add_rect(c, x, y, width, height, text);
+
   /* The first member names the box; the title has the others. */
   if (b->n > 1)
     snprintf(text, sizeof text, "%s (+%d)", svg_name_of(c, list[b->at].value), b->n - 1);
@@ -160,6 +175,7 @@ static void draw_boxes(const svg_canvas *c) {
   member *list = neap_alloc(n * sizeof *list);
   box *boxes = neap_alloc(n * sizeof *boxes);
   if (list == NULL || boxes == NULL) c->out->failed = true;
+
   /* Without room nothing is drawn, and the buffer says that it failed. */
   int n_box = c->out->failed ? 0 : find_boxes(c, list, boxes);
   for (int i = 0; i < n_box; i++) draw_box(c, &boxes[i], list, i + 1);
@@ -182,8 +198,12 @@ static void draw_frames(const svg_canvas *c, int s) {
     inner.graph = node->sub[k];
     inner.left = svg_x_of(c, s) + k * width;
     inner.right = inner.left + width;
+
+    /* The frame begins where the scratch of its op does; frames within frames add up. */
     inner.base_bytes += c->plan->scratch_offset[n];
     inner.owner = node->name;
+
+    /* Steps of one width, since nobody measures those inside. */
     inner.edge = NULL;
     inner.node = c->node >= 0 ? c->node : n;
     draw_boxes(&inner);
@@ -198,11 +218,13 @@ static void draw_scratch(const svg_canvas *c) {
     int n = c->plan->order[s];
     size_t bytes = c->plan->scratch_bytes[n], offset = c->plan->scratch_offset[n];
     if (bytes == 0) continue;
+
     double y = y_of(c, offset + bytes);
     svg_open_rect(c, svg_x_of(c, s), y, svg_x_of(c, s + 1) - svg_x_of(c, s), y_of(c, offset) - y,
                   c->owner == NULL
                     ? "class=\"scratch\" fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\""
                     : "fill=\"url(#hatch)\" stroke=\"#999\" stroke-width=\"0.5\"");
+
     /* Hatched, since it is nobody's value, and under the frames that lie in it. */
     neap_buffer_add(c->out, "><title>%s of ",
                     c->graph->node[n].n_sub > 0 ? "frames and scratch" : "scratch");
@@ -211,6 +233,7 @@ static void draw_scratch(const svg_canvas *c) {
                     c->base_bytes + offset, s + 1);
     end_title(c);
     neap_buffer_add(c->out, "</rect>\n");
+
     draw_frames(c, s);
   }
 }
@@ -227,10 +250,12 @@ void svg_draw_peak(const svg_canvas *c) {
   char bytes[24], text[400];
   if (s < 0 || s >= c->plan->n_node) return;
   double x = svg_x_of(c, s), right = svg_x_of(c, s + 1);
+
   /* Text to the right of a peak at the right edge would be cut off. */
   bool at_right = x > SVG_WIDTH * 0.6;
   svg_add_rect(c, x, SVG_ARENA_TOP, fmax(2, right - x), SVG_AXIS_TOP - SVG_ARENA_TOP,
                "class=\"peak\" fill=\"none\" stroke=\"#b03030\" stroke-width=\"1.5\"");
+
   snprintf(text, sizeof text, "peak %s, step %d: %s",
            neap_bytes_text((double)c->plan->live_bytes[s], bytes), s + 1,
            c->graph->node[c->plan->order[s]].name);

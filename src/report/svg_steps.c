@@ -50,6 +50,8 @@ static void draw_times(const svg_canvas *c) {
   int64_t all = 0, tick = 1;
   for (int s = 0; s < c->plan->n_node; s++) all += NEAP_MAX(c->step_ns[s], 0);
   for (int i = 0; all / tick > 10; i++) tick = i % 3 == 1 ? tick / 2 * 5 : tick * 2;
+
+  /* The unit in which all of it is at least two. */
   static const struct {
     int64_t ns;
     const char *name;
@@ -59,6 +61,7 @@ static void draw_times(const svg_canvas *c) {
   if (all > 0)
     for (int64_t at = 0; at <= all; at += tick) {
       char text[64];
+
       /* As many digits as the ticks differ in. */
       int64_t power = 1;
       int digits = 0;
@@ -69,6 +72,8 @@ static void draw_times(const svg_canvas *c) {
         n +=
           snprintf(text + n, sizeof text - (size_t)n, ".%0*lld", digits, (long long)(part % power));
       snprintf(text + n, sizeof text - (size_t)n, " %s", unit[u].name);
+
+      /* The last one would stick out at the right: it moves in. */
       double x = SVG_LEFT + (double)at / (double)all * (SVG_RIGHT - SVG_LEFT);
       svg_add_text(c, fmin(x, SVG_RIGHT - 12), SVG_AXIS_TOP + 21,
                    "text-anchor=\"middle\" fill=\"#555\"", text);
@@ -80,12 +85,19 @@ static void draw_number(const svg_canvas *c, int s, int end, int stride, double 
   char text[64];
   bool is_fold = end - s > 1;
   if (!is_fold && (s + 1) % stride != 0 && !(s == 0 && stride >= 5)) return;
+
+  /* A fold has its numbers always; of the others each stride-th has one, and the first where
+   * strides are long. */
   if (is_fold)
     snprintf(text, sizeof text, "%d-%d", s + 1, end);
   else
     snprintf(text, sizeof text, "%d", s + 1);
+
+  /* Numbers stand in the middle of their columns; one that would meet the number before it is left
+   * out. */
   double middle = (svg_x_of(c, s) + svg_x_of(c, end)) / 2, half = (double)strlen(text) * 3.2;
   if (middle - half < *free_from && !is_fold) return;
+
   /* That of a fold close behind goes first. */
   if (!is_fold)
     for (int k = s + 1; k < c->plan->n_node && k <= s + stride; k++)
@@ -103,13 +115,18 @@ static void draw_step_axis(const svg_canvas *c, int seen[N_WORK]) {
     int end = NEAP_MAX(svg_fold_end(c, s), s + 1);
     int work = work_of(&c->graph->node[c->plan->order[end - 1]]);
     double x = svg_x_of(c, s);
+
+    /* All steps count for the key, those in a fold too. */
     for (int k = s; k < end; k++) seen[work_of(&c->graph->node[c->plan->order[k]])]++;
+
+    /* The strip has the colour of the last step of a fold: updates, mostly. */
     snprintf(text, sizeof text, "%sfill=\"%s\"", end - s > 1 ? "class=\"fold\" " : "",
              work_colour[work]);
     svg_open_rect(c, x, SVG_AXIS_TOP, svg_x_of(c, end) - x, 8, text);
     neap_buffer_add(c->out, ">");
     add_strip_title(c, s, end);
     neap_buffer_add(c->out, "</rect>\n");
+
     if (c->step_ns == NULL) draw_number(c, s, end, stride, &free_from);
     s = end;
   }
@@ -134,6 +151,8 @@ static void draw_keys(const svg_canvas *c, const int seen[N_WORK]) {
   double x = SVG_LEFT;
   for (int p = 0; p < N_WORK; p++)
     if (seen[p] > 0) draw_key(c, &x, SVG_KEY_TOP, work_colour[p], work_name(p));
+
+  /* The second line: groups by bytes, as many as fit; how many do not is said. */
   report_palette_sort(c->palette);
   x = SVG_LEFT;
   for (int i = 0; i < c->palette->n; i++) {

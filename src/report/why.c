@@ -25,6 +25,7 @@ static life life_of(const neap_plan *plan, int v) {
     l.from = NEAP_MIN(l.from, place->first);
     l.to = NEAP_MAX(l.to, place->last);
   }
+
   /* Where both are one step, its op makes the value and nobody reads it. */
   if (l.to > l.from && l.to < plan->n_node) l.last_reader = plan->order[l.to];
   return l;
@@ -80,8 +81,10 @@ static bool is_ordered(const neap_plan *plan, const neap_graph *graph, const uin
     first = place->first;
     maker = graph->value[w].node;
   }
+
   /* There before the run: nothing can end before it begins. */
   if (maker < 0) return false;
+
   /* All that touch the first storage must lead to it. The maker itself may be one of them: it reads
    * the one for the last time while it writes the other. */
   for (int n = 0; n < graph->n_node; n++) {
@@ -97,6 +100,7 @@ static void add_apart(const neap_plan *plan, const neap_graph *graph, const life
                       bool ordered, neap_buffer *out) {
   const char *x = neap_plan_name(graph, a->value), *y = neap_plan_name(graph, b->value);
   int from = NEAP_MAX(a->from, b->from), to = NEAP_MIN(a->to, b->to); /* of both lives */
+  /* Their lives overlap: nothing could be done without another order of the ops. */
   if (from <= to) {
     neap_buffer_add(out, "%s and %s are apart: both are needed in step%s %d", x, y,
                     from < to ? "s" : "", from + 1);
@@ -141,6 +145,7 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
   uint64_t *reach = NULL;
   int n_word = 0;
   bool ordered = true;
+
   /* The shortest answers first: one storage; no bytes of the arena; else two lives are compared. */
   if (p->storage == q->storage) {
     add_link(plan, graph, a, b, out);
@@ -150,12 +155,15 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
     add_resident(plan, graph, a, b, out);
     return NEAP_OK;
   }
+
+  /* Steps of a dag are one schedule of many: lives alone say nothing, paths do. */
   if (plan->executor == NEAP_EXECUTOR_DAG) {
     NEAP_TRY(neap_reach_new(graph, &reach, &n_word, error));
     ordered =
       is_ordered(plan, graph, reach, n_word, a, b) || is_ordered(plan, graph, reach, n_word, b, a);
     neap_free(reach);
   }
+
   /* Addresses decide: who came first gave up what the second one takes. */
   if (neap_places_meet(p, q)) {
     const life *first = x.from <= y.from ? &x : &y, *second = first == &x ? &y : &x;
@@ -167,6 +175,8 @@ neap_status neap_report_why(const neap_plan *plan, const neap_graph *graph, int 
   } else {
     add_apart(plan, graph, &x, &y, ordered, out);
   }
+
+  /* The facts behind the sentence, for whoever doubts it. */
   add_life(plan, graph, &x, out);
   add_life(plan, graph, &y, out);
   return NEAP_OK;
