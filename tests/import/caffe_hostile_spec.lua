@@ -66,6 +66,39 @@ describe("a hostile text of Caffe's", function()
     refused(kit.input("x", 1 << 40, 1 << 40) .. 'layer { name: "s" type: "Softmax" bottom: "x" '
       .. 'top: "p" }', ".")
   end)
+
+  it("is refused bottoms of too few dimensions, and more axes than there are", function()
+    local function layer(bottoms, rest)
+      local parts = {}
+      for i, shape in ipairs(bottoms) do parts[i] = kit.input("x" .. i, table.unpack(shape)) end
+      for i in ipairs(bottoms) do parts[#parts + 1] = ('bottom: "x%d" '):format(i) end
+      return table.concat(parts, "", 1, #bottoms) .. ('layer { name: "it" top: "y" %s %s }'):format(
+        table.concat(parts, "", #bottoms + 1), rest)
+    end
+    local boxes = 'type: "PriorBox" prior_box_param { min_size: 2 }'
+    local image = { 1, 1, 2, 2 }
+    assert.is_truthy(kit.import(layer({ image, image }, boxes)))
+    refused(layer({ { 1, 1, 2 }, image }, boxes), "bottom 1 has 3 dimensions, at least 4")
+    refused(layer({ image, { 1, 1 } }, boxes), "bottom 2 has 2 dimensions, at least 4")
+    local function found(prior)
+      return layer({ { 1, 4 }, { 1, 2 }, prior }, 'type: "DetectionOutput" '
+        .. "detection_output_param { num_classes: 2147483647 }")
+    end
+    refused(found { 2, 4 }, "bottom 3 has 2 dimensions, at least 3")
+    refused(found { 1, 2, 3 }, "for 0 boxes")
+    for _, count in ipairs { 5, math.maxinteger } do
+      refused(layer({ image }, ('type: "Reshape" reshape_param { shape { dim: 4 } axis: 1 %s }')
+        :format("num_axes: " .. count)), "axis 1 and num_axes " .. count)
+      refused(layer({ image }, ('type: "Scale" scale_param { axis: 1 num_axes: %d }'):format(
+        count)), "num_axes " .. count .. " from axis 1")
+    end
+  end)
+
+  it("is refused data of which it does not say what one looks like", function()
+    refused('layer { name: "d" type: "MemoryData" top: "data" memory_data_param { batch_size: 2 '
+      .. 'height: 1 width: 1 } }\n' .. 'layer { name: "s" type: "Softmax" bottom: "data" '
+      .. 'top: "p" }', "the file does not say what its examples look like")
+  end)
 end)
 
 describe("hostile weights of Caffe's", function()

@@ -200,6 +200,21 @@ describe("a hostile TFLite file", function()
     refused(with("BATCH_TO_SPACE_ND", { -1, -1 }, { 0, 0, 0, 0 }), "a block of %-1")
   end)
 
+  it("is refused for pads that its dimensions do not have", function()
+    local function with(mode, pads)
+      return conv(function(g)
+        g.tensors[5] = { name = "pads", type = "i32", shape = { #pads // 2, 2 }, data = pads }
+        g.ops = { { "MIRROR_PAD", { 0, 4 }, { 5 }, { 77, { "i8", mode } } } }
+      end)
+    end
+    for mode = 0, 1 do
+      assert.is_truthy(import(with(mode, { 0, 0, 1, 2, 0, 0, 0, 0 })))
+      refused(with(mode, { 0, 0, 1, 2 }), "4 pads for 4 dimensions")
+      refused(with(mode, { 0, 0, 1, -1, 0, 0, 0, 0 }), "a pad of %-1, at least 0")
+    end
+    refused(with(1, { 0, 0, 1, 4, 0, 0, 0, 0 }), "pads of 1 and 4, x has 3")
+  end)
+
   it("is refused for a list that it names over and over", function()
     -- Hundreds of operators that lie in one place, which reads a list as long as the file.
     local many = {}

@@ -39,6 +39,8 @@ end
 -- variances: what shapes say, so that it is a constant.
 local function prior_box(n, x, image)
   n:expect(2, 2)
+  n:check_rank(1, x, 4)
+  n:check_rank(2, image, 4)
   local p = n:options "prior_box_param"
   local boxes, clip, offset = box_sizes(n, p), p:flag("clip", false), p:number("offset", 0.5)
   local variance = p:numbers "variance"
@@ -150,6 +152,7 @@ end
 -- as many rows as there are; here they are keep_top_k an image, best first, and -1 behind the last.
 local function detection_output(n, loc, conf, prior)
   n:expect(3, 3)
+  n:check_rank(3, prior, 3)
   local p, net = n:options "detection_output_param", n.state.net
   local nms = p:message "nms_param"
   local classes = p:size "num_classes" or n:fail "num_classes is missing"
@@ -159,7 +162,7 @@ local function detection_output(n, loc, conf, prior)
   if nms:number("eta", 1) ~= 1 then n:fail "an eta other than 1 is not read" end
   p:leave "save_output_param visualize visualize_threshold save_file"
   local count, images = prior.shape[3] // 4, loc.shape[1]
-  if loc.shape[2] ~= 4 * count or kit.product(conf.shape, 2) ~= classes * count then
+  if count < 1 or loc.shape[2] ~= 4 * count or kit.product(conf.shape, 2) ~= classes * count then
     n:fail("bottoms (%s), (%s) for %d boxes, 4 and %d of each are expected",
       table.concat(loc.shape, ","), table.concat(conf.shape, ","), count, classes)
   end

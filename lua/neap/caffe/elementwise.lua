@@ -43,7 +43,9 @@ local function operand(n, p, x, other, suffix, missing)
   local at = n_axes == 0 and 1 or n:axis(axis, #x.shape)
   local shape = {}
   local last = n_axes == -1 and #x.shape or at + n_axes - 1
-  if n_axes < -1 or last > #x.shape then n:fail("num_axes %d from axis %d", n_axes, axis) end
+  if n_axes < -1 or n_axes > #x.shape or last > #x.shape then
+    n:fail("num_axes %d from axis %d", n_axes, axis)
+  end
   for d = at, last do shape[#shape + 1] = x.shape[d] end
   local filler = p:has "filler" and p:message "filler" or { value = missing }
   return n:param(1, suffix, shape, filler), at

@@ -48,7 +48,8 @@ local function example(row)
   local p, t = m:message(known.readers[row.type]), m:message "transform_param"
   local crop, channels = of_transform(t)
   if row.type == "MemoryData" then
-    return { p:size "channels", p:size "height", p:size "width" }
+    local c, h, w = p:size "channels", p:size "height", p:size "width"
+    return c and h and w and { c, h, w } or nil
   end
   local set = known.set_of(p:text "source")
   if set then

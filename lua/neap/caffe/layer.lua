@@ -50,6 +50,13 @@ function Layer:axis(axis, rank)
   return at
 end
 
+--- Raises where x, bottom i, counted from 1, has fewer dimensions than the layer reads.
+function Layer:check_rank(i, x, least)
+  if #x.shape < least then
+    self:fail("bottom %d has %d dimensions, at least %d are expected", i, #x.shape, least)
+  end
+end
+
 --- Raises unless the layer reads so many blobs.
 function Layer:expect(least, most)
   local n = #self.row.bottoms

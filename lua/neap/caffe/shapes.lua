@@ -58,7 +58,7 @@ local function reshape(n, x)
   local rank = #x.shape
   local from = axis < 0 and rank + axis + 2 or axis + 1
   local till = n_axes == -1 and rank or from + n_axes - 1
-  if from < 1 or from > rank + 1 or till > rank or n_axes < -1 then
+  if from < 1 or from > rank + 1 or till > rank or n_axes < -1 or n_axes > rank then
     n:fail("axis %d and num_axes %d of %d dimensions", axis, n_axes, rank)
   end
   local shape, open, known = table.move(x.shape, 1, from - 1, 1, {}), nil, 1

@@ -280,15 +280,23 @@ end
 
 -- ---- pads ---------------------------------------------------------------------------------------
 
+--- The pads before and behind each dimension, and how many dimensions there are.
+local function pads_of(n)
+  local list, rank = T.list(n, 2), #n.inputs[1].x.shape
+  if #list ~= 2 * rank then n:fail("%d pads for %d dimensions", #list, rank) end
+  for _, pad in ipairs(list) do
+    if pad < 0 then n:fail("a pad of %d, at least 0 is expected", pad) end
+  end
+  return list, rank
+end
+
 --- Pads (rank, 2) of the file as Neap has them, in the layout.
 local function padded(n, attrs)
-  local list, rank, first = T.list(n, 2), #n.inputs[1].x.shape, T.is_first(n, 1)
-  if #list ~= 2 * rank then n:fail("%d pads for %d dimensions", #list, rank) end
-  local pads = {}
+  local list, rank = pads_of(n)
+  local first, pads = T.is_first(n, 1), {}
   for d = 1, rank do
     local at = T.axis_in(d, rank, first)
     pads[at], pads[rank + at] = list[2 * d - 1], list[2 * d]
-    if list[2 * d - 1] < 0 or list[2 * d] < 0 then n:fail("a pad below 0") end
   end
   attrs.pads = pads
 
@@ -309,10 +317,12 @@ end
 local function mirror_pad(n)
   if n:int("mode", 0) == 0 then return padded(n, { mode = "reflect" }) end
   -- With its edge: what is mirrored is put before and behind by hand.
-  local x, list = T.plain(n, 1), T.list(n, 2)
-  for d = 1, #x.shape do
-    local before, behind, size = list[2 * d - 1] or 0, list[2 * d] or 0, x.shape[d]
-    if math.max(before, behind) > size then n:fail("pads of %d, x has %d", before, size) end
+  local x, list, rank = T.plain(n, 1), pads_of(n)
+  for d = 1, rank do
+    local before, behind, size = list[2 * d - 1], list[2 * d], x.shape[d]
+    if math.max(before, behind) > size then
+      n:fail("pads of %d and %d, x has %d", before, behind, size)
+    end
     local parts = { x }
     if before > 0 then
       table.insert(parts, 1, F.Flip(kit.part(x, d, 1, before), { axes = { d } }))
