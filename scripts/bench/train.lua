@@ -1,7 +1,9 @@
 -- Trainings that must reach a figure: each says what it reached, what it should, and how long it
 -- took; exit code 1 where one falls short. Each ends as soon as its figure is reached.
 --
---   neap run scripts/bench/train.lua [NAME ..] [--seconds N]     cifar, lstm, names; all without
+--   neap run scripts/bench/train.lua [NAME ..] [--seconds N]
+--
+-- NAME: cifar, cifar-bf16, lstm, names; all without.
 local neap = require "neap"
 local nn, optim = neap.nn, neap.optim
 
@@ -11,26 +13,31 @@ local function found(name, o)
   return o.path and o
 end
 
+--- The training of resnet18c, in f32 or in mixed precision.
+local function cifar(dtype)
+  local function make()
+    if not neap.data.find("cifar10/cifar10_train_first2000.bin.gz") then return nil end
+    local function set(shuffle)
+      return neap.data.cifar10 { split = "train", batch = 50, shuffle = shuffle }
+    end
+    local t = neap.trainer {
+      model = neap.zoo.resnet18c(), loss = nn.CrossEntropyLoss(), metrics = "accuracy", seed = 1,
+      optimizer = optim.SGD { lr = 0.05, momentum = 0.9, weight_decay = 5e-4 },
+      schedule = optim.one_cycle { 480 }, dtype = dtype,
+    }
+    local all = set(false)
+    return t, set(true), function() return t:evaluate(all).accuracy end, 80
+  end
+  return { what = "training accuracy of resnet18c on the CIFAR-10 sample", target = 0.95,
+    above = true, make = make }
+end
+
 -- By name: `what`, the figure's `target`, whether it is to be `above` it, and `make(seconds)`,
 -- which gives a trainer, its data, a function that measures, and how many steps lie between two
 -- looks.
 local trainings = {
-  cifar = {
-    what = "training accuracy of resnet18c on the CIFAR-10 sample", target = 0.95, above = true,
-    make = function()
-      if not neap.data.find("cifar10/cifar10_train_first2000.bin.gz") then return nil end
-      local function set(shuffle)
-        return neap.data.cifar10 { split = "train", batch = 50, shuffle = shuffle }
-      end
-      local t = neap.trainer {
-        model = neap.zoo.resnet18c(), loss = nn.CrossEntropyLoss(), metrics = "accuracy", seed = 1,
-        optimizer = optim.SGD { lr = 0.05, momentum = 0.9, weight_decay = 5e-4 },
-        schedule = optim.one_cycle { 480 },
-      }
-      local all = set(false)
-      return t, set(true), function() return t:evaluate(all).accuracy end, 80
-    end,
-  },
+  cifar = cifar(),
+  ["cifar-bf16"] = cifar("bf16"),
   lstm = {
     what = "held-out nats a character of an LSTM on tinyshakespeare", target = 1.75,
     make = function(seconds)
@@ -79,18 +86,19 @@ while arg[i] do
   elseif trainings[arg[i]] then
     names[#names + 1] = arg[i]
   else
-    error(('no training is called "%s"; there are cifar, lstm and names'):format(arg[i]), 0)
+    error(('no training is called "%s"; there are cifar, cifar-bf16, lstm, names'):format(arg[i]),
+      0)
   end
   i = i + 1
 end
-if #names == 0 then names = { "cifar", "names", "lstm" } end
+if #names == 0 then names = { "cifar", "cifar-bf16", "names", "lstm" } end
 
 --- Trains until the figure is reached or the time is over.
 local function run(name)
   local training = trainings[name]
   local t, set, measure, every = training.make(seconds)
   if not t then
-    print(("%-6s skipped: its data are not at hand"):format(name))
+    print(("%-10s skipped: its data are not at hand"):format(name))
     return true
   end
   local start, value, reached = neap.clock(), nil, false
@@ -100,11 +108,11 @@ local function run(name)
     value = measure()
     if training.above then reached = value > training.target
     else reached = value < training.target end
-    io.stderr:write(("%-6s step %5d, %4.0f s: %.4f\n"):format(name, r.step, neap.clock() - start,
+    io.stderr:write(("%-10s step %5d, %4.0f s: %.4f\n"):format(name, r.step, neap.clock() - start,
       value))
     if reached or over then return false end
   end })
-  print(("%-6s %s: %.4f, %s %.2f: %s, %d steps in %.0f s"):format(name, training.what, value,
+  print(("%-10s %s: %.4f, %s %.2f: %s, %d steps in %.0f s"):format(name, training.what, value,
     training.above and "above" or "below", training.target, reached and "reached" or "NOT reached",
     t:history()[#t:history()].step, neap.clock() - start))
   t:close()
