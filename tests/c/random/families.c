@@ -185,11 +185,12 @@ static bool add_permute(writer *w) {
   char axes[64] = "";
   neap_type type = w->blob[x].type;
   type.shape.dim[a] = DIM(w, x, b), type.shape.dim[b] = DIM(w, x, a);
+  int order[NEAP_MAX_DIM];
+  for (int k = 0; k < rank; k++) order[k] = k;
+  order[a] = b;
+  order[b] = a;
   for (int k = 0; k < rank; k++)
-    snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%d", k > 0 ? "," : "",
-             k == a   ? b
-             : k == b ? a
-                      : k);
+    snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%d", k > 0 ? "," : "", order[k]);
   int y = fresh(w, type, w->blob[x].batched);
   say(w, "%s = Permute(%s) { axes = {%s} }", NAME(w, y), NAME(w, x), axes);
   return true;
