@@ -34,6 +34,8 @@ static neap_status layers_read(const recipe *r, layers *l, neap_error *error) {
     if (status == NEAP_OK) status = neap_net_read(text[i], &l->net[i], error);
     free(text[i]);
   }
+
+  /* The types at both ends of the chain: its input is fed, and the gradient of its output. */
   NEAP_TRY(status);
   l->input = neap_net_find_blob(l->net[0], "x0")->type;
   return neap_graph_type(l->net[l->n - 1], NULL, neap_net_output_at(l->net[l->n - 1], 0),
@@ -51,6 +53,8 @@ static neap_status run_chain(const layers *l, const neap_compile_options *o, boo
   neap_workspace_set_poison(*ws, poison);
   neap_status s = neap_chain_new(*ws, l->n, (const neap_net *const *)l->net, input.shape.dim[0], o,
                                  &chain, error);
+
+  /* Fewer rows in the second step, so that both run in the bytes of the larger batch. */
   for (int k = 0; k < 2 && s == NEAP_OK; k++) {
     if (k == 1) input.shape.dim[0] = output.shape.dim[0] = (input.shape.dim[0] + 1) / 2;
     s = feed_numbers(*ws, "x0", &input, 10 + k, error);
@@ -78,6 +82,9 @@ bool chains_agree(trial *t) {
     planned by = planned_way("chain", k);
     if (!begins(t, by.name)) continue;
     neap_workspace *ws = NULL;
+
+    /* The plain run comes with the first way that is taken; a layer may be refused for what its
+     * text asks. */
     if (plain == NULL) {
       neap_status status = layers_read(t->recipe, &l, &error);
       if (status == NEAP_OK) status = run_chain(&l, &t->options, false, &plain, &error);
@@ -85,6 +92,8 @@ bool chains_agree(trial *t) {
       holds = status == NEAP_OK || refused || fail(t, by.name, error.message);
     }
     if (!holds || refused) continue;
+
+    /* The same chain, planned and poisoned. */
     neap_compile_options o = t->options;
     o.plan = by.plan;
     holds = run_chain(&l, &o, true, &ws, &error) == NEAP_OK || fail(t, by.name, error.message);

@@ -21,6 +21,10 @@ void add_inner(writer *w, const char *indent, const char *y, const char *x, cons
   const char *op = DRAW_OF(w, plain);
   int kind = draw_below(w, 8);
   int64_t last = s->n_dim > 0 ? s->dim[s->n_dim - 1] : 0;
+
+  /* The rank says what fits: images are convolved and pooled, sequences attended to or run through,
+   * rows multiplied; elementwise ops fit all. Sizes are bounded, since a loop repeats them. The
+   * type must stay as it is. */
   if (s->n_dim == 4 && kind >= 2) {
     int64_t c = s->dim[1];
     bool fits = neap_shape_elems(s) * c * 9 < 200000;
@@ -68,6 +72,8 @@ static bool add_if(writer *w) {
   char more[256] = "", name[24], other[24];
   snprintf(name, sizeof name, "%s", NAME(w, x)), snprintf(other, sizeof other, "%s", NAME(w, z));
   if (z != x) also(more, sizeof more, other);
+
+  /* Branches of unlike lengths, which read one value more than once. */
   say(w, "subnet s%d_then", s);
   add_inner(w, "  ", "a", name, &type, more, sizeof more);
   say(w, "  b = Mul(a, %s)\n  b = Relu(b)", other);
@@ -91,17 +97,23 @@ static bool add_if_by_name(writer *w) {
   char m[24], more[256] = "", y[24];
   bool assigns = draw_chance(w, 40);
   snprintf(m, sizeof m, "%s", add_state(w, type, "Uniform { low = -1, high = 1 }"));
+
+  /* The blob that is written over must be an activation: others are copied first. */
   int out = w->blob[x].may_rewrite ? x : fresh(w, type, false);
   snprintf(y, sizeof y, "%s", NAME(w, out));
   if (out != x) say(w, "%s = Copy(%s)", y, NAME(w, x));
   say(w, "subnet s%d_then\n  a = StopGradient(%s)", s, y);
   add_inner(w, "  ", "b", "a", &type, more, sizeof more);
+
+  /* A state within the branch: by an op that may be any, or by an update in place. */
   if (assigns)
     say(w, "  %s = Mul(%s, b)", m, m);
   else
     say(w, "  d = Add(a, b)\n  %s = Sgd(%s, d, lr)", m, m);
   say(w, "  %s = Add(%s, b)\n  takes %s, %s, lr%s\n  gives %s, %s\nend", y, y, y, m, more, y, m);
   say(w, "%s, %s = If(c, %s, %s, lr%s) { then_net = s%d_then }", y, m, y, m, more, s);
+
+  /* An update has no gradient: what reads it later would want one. */
   if (!assigns) hide(w, m);
   w->has_control = true;
   return true;
@@ -121,6 +133,8 @@ static bool add_while(writer *w) {
        commits = draw_chance(w, 30) && !w->blob[x].batched;
   char name[24], other[24], m[24] = "", more[256] = "", takes[400], operands[400];
   snprintf(name, sizeof name, "%s", NAME(w, x)), snprintf(other, sizeof other, "%s", NAME(w, z));
+
+  /* An outer state that the body updates is a state of the loop as well. */
   if (commits) snprintf(m, sizeof m, ", %s", add_state(w, type, "Uniform { low = -1, high = 1 }"));
   static const char inputs[] = "  input i\n  input p\n  input q\n";
 
@@ -131,6 +145,8 @@ static bool add_while(writer *w) {
     say(w, "  a = Dropout(p) { rate = 0.2 }");
   else
     add_inner(w, "  ", "a", "p", &type, more, sizeof more);
+
+  /* Within the body a branch on the outer condition, whose subnets stand in the body's text. */
   if (branches) {
     say(w, "  subnet t%d_then\n    r = Sigmoid(a)\n    takes a, q\n    gives r\n  end", s);
     say(w, "  subnet t%d_else\n    r = Mul(a, q)\n    takes a, q\n    gives r\n  end", s);
@@ -139,6 +155,8 @@ static bool add_while(writer *w) {
     say(w, "  b = Mul(a, q)");
   }
   if (commits) say(w, "  u = StopGradient(a)\n  d = Relu(u)\n  %s = Sgd(%s, d, lr)", m + 2, m + 2);
+
+  /* Body and condition take the same names; operands are what they are outside, in that order. */
   snprintf(takes, sizeof takes, "i, p%s, q, three, one, c%s%s", m, commits ? ", lr" : "", more);
   snprintf(operands, sizeof operands, "zero, %s%s, %s, three, one, c%s%s", name, m, other,
            commits ? ", lr" : "", more);
@@ -155,6 +173,8 @@ static bool add_while(writer *w) {
   if (stacks) snprintf(row, sizeof row, ", rows%d", s);
   int most = 3 + draw_below(w, 2);
   if (bounded) snprintf(max, sizeof max, ", max = %d", most);
+
+  /* The loop's results: the count, the computed state, the updated one, and the stacked rows. */
   int y = fresh(w, type, w->blob[x].batched);
   say(w, "i%d, %s%s%s = While(%s) { cond_net = s%d_cond, body_net = s%d_body, n_state = %d%s }", s,
       NAME(w, y), m, row, operands, s, s, commits ? 3 : 2, max);
@@ -178,8 +198,12 @@ static bool add_recurrent(writer *w) {
   char init[24], k[24], more[256] = "";
   snprintf(init, sizeof init, "%s", add_param(w, row, UNIFORM));
   snprintf(k, sizeof k, "%s", add_param(w, row, UNIFORM));
+
+  /* The step: h is the state, x a row, k the same in each step. */
   say(w, "subnet s%d_step\n  input h\n  input x\n  input k\n  a = Mul(h, k)\n  b = Add(a, x)", s);
   add_inner(w, "  ", "n", "b", &row, more, sizeof more);
+
+  /* A While of three iterations within each step, so that frames lie in frames. */
   if (nested) {
     say(w,
         "  subnet t%d_cond\n    input j\n    input p\n    more = Lt(j, three)\n    takes j, p, x, "
@@ -199,6 +223,9 @@ static bool add_recurrent(writer *w) {
     say(w, "  o = Mul(n, x)");
   }
   say(w, "  takes h, x, k%s%s\n  gives n, o\nend", nested ? ", zero, one, three" : "", more);
+
+  /* With `recompute` the backward repeats the first ops of the body rather than keep what they
+   * made. */
   int y = fresh(w, type, w->blob[x].batched);
   say(w, "h%d, %s = Recurrent(%s, %s, %s%s%s) { step_net = s%d_step, n_state = 1, n_seq = 1%s }", s,
       NAME(w, y), init, NAME(w, x), k, nested ? ", zero, one, three" : "", more, s,

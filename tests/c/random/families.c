@@ -61,6 +61,7 @@ static bool add_where(writer *w) {
   holds.dtype = NEAP_DTYPE_BOOL;
   const char *op = DRAW_OF(w, type);
   int b = fresh(w, holds, w->blob[x].batched);
+
   /* another dtype: nothing real takes its name */
   w->read[NEAP_MIN(w->n_read++, MOST_READ - 1)] = b;
   int y = target(w, w->blob[x].type, w->blob[x].batched, x);
@@ -126,6 +127,8 @@ static bool add_slice(writer *w) {
         from, to, axis);
     return true;
   }
+
+  /* Padding in front and behind, of that axis alone. */
   char before[64] = "", after[64] = "";
   for (int k = 0; k < RANK(w, x); k++) {
     snprintf(before + strlen(before), sizeof before - strlen(before), "%d,", k == axis ? from : 0);
@@ -154,6 +157,8 @@ static bool add_reshape(writer *w) {
   int64_t n = s->dim[0], row = neap_shape_elems(s) / n, half = row % 2 == 0 ? row / 2 : row;
   bool batched = w->blob[x].batched;
   int y;
+
+  /* The first dimension stays the batch, but in the last case, where a net has none. */
   switch (draw_below(w, 4)) {
     case 0:
       y = fresh(w, TYPE(dtype, n, row), batched);
@@ -348,6 +353,8 @@ static bool add_cross_entropy(writer *w) {
   if (l < 0 || w->blob[l].bound == 0 || w->blob[l].bound > BOUND ||
       w->blob[l].batched != w->blob[x].batched)
     return false;
+
+  /* Labels must be classes: integers below BOUND, of the same batch. */
   int y = target(w, w->blob[x].type, w->blob[x].batched, x), k = w->n_named++;
   say(w, "e%d%c = SoftmaxCrossEntropy(%s, %s)", w->step, 'a' + k, NAME(w, x), NAME(w, l));
   say(w, "%s = Add(%s, e%d%c)", NAME(w, y), NAME(w, x), w->step, 'a' + k);

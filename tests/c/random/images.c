@@ -20,6 +20,8 @@ static bool add_conv(writer *w) {
   if (x < 0) return false;
   int kernel = 1 + draw_below(w, 3), stride = 1 + (draw_chance(w, 25) ? 1 : 0),
       pad = draw_below(w, kernel), dilation = 1 + (draw_chance(w, 10) ? 1 : 0);
+
+  /* Shapes as the op's record infers them; what is too small or too slow is no net. */
   int64_t n = DIM(w, x, 0), c = DIM(w, x, 1), out = DRAW_OF(w, channels), groups = 1,
           high = window(DIM(w, x, 2), kernel, stride, pad, dilation),
           wide = window(DIM(w, x, 3), kernel, stride, pad, dilation);
@@ -30,6 +32,8 @@ static bool add_conv(writer *w) {
   if (high < 1 || wide < 1 ||
       n * out * high * wide * (c / groups) * kernel * kernel > MOST_PRODUCTS)
     return false;
+
+  /* The weight has the channels of a group; a bias mostly goes along. */
   neap_dtype dtype = w->blob[x].type.dtype;
   char p[24], b[32] = "";
   snprintf(p, sizeof p, "%s", add_param(w, TYPE(dtype, out, c / groups, kernel, kernel), UNIFORM));
@@ -144,6 +148,8 @@ static bool add_lstm(writer *w) {
   int64_t t = DIM(w, x, 0), n = DIM(w, x, 1), d = DIM(w, x, 2),
           h = 1 + draw_below(w, w->recipe->size);
   bool biased = !draw_chance(w, 30), states = draw_chance(w, 30), reverse = draw_chance(w, 20);
+
+  /* Weights of the four gates lie one below the other: 4 h rows. */
   char p[24], r[24], b[24] = "", more[64] = "";
   snprintf(p, sizeof p, "%s", add_param(w, TYPE(dtype, 4 * h, d), UNIFORM));
   snprintf(r, sizeof r, "%s", add_param(w, TYPE(dtype, 4 * h, h), UNIFORM));
@@ -170,6 +176,8 @@ static bool add_attention(writer *w) {
   while (d % heads != 0) heads--;
   bool causal = draw_chance(w, 40), packed = draw_chance(w, 30) && rank == 3;
   int y = target(w, w->blob[x].type, w->blob[x].batched, -1);
+
+  /* Heads divide the columns; of rank 4 the heads are a dimension. */
   char attrs[80] = "";
   if (rank == 3) snprintf(attrs, sizeof attrs, "heads = %d%s", heads, causal ? ", " : "");
   if (causal) strcat(attrs, "causal = true");

@@ -13,6 +13,8 @@ static void count_plan(const neap_graph *graph, const neap_plan *plan, totals *t
   t->n_proved += plan->proved;
   if (plan->lower_bound_bytes > 0)
     t->worst = NEAP_MAX(t->worst, (double)plan->arena_bytes / (double)plan->lower_bound_bytes);
+
+  /* What is the graph's own is counted once, with the plan for executor `simple`. */
   if (plan->executor != NEAP_EXECUTOR_SIMPLE) return;
   t->n_node += graph->n_node;
   t->most_nodes = NEAP_MAX(t->most_nodes, graph->n_node);
@@ -34,6 +36,9 @@ static neap_status plan_and_verify(const neap_graph *graph, uint64_t seed, total
                            .executor = (neap_executor)(which % 2),
                            .most_steps = 300000,
                            .no_in_place = k == 3 && seed % 7 == 0};
+
+    /* The verifier shares no code with the planner; the bound is compared here, since it is only
+     * counted there. */
     neap_plan *plan = NULL;
     NEAP_TRY(neap_plan_make(graph, &o, &plan, error));
     neap_status status = neap_plan_verify(plan, graph, error);
@@ -57,10 +62,14 @@ static neap_status plan_repeated(const neap_graph *graph, neap_graph *laid, neap
   int *again = malloc(((size_t)laid->n_node + 1) * sizeof *again), n_again = 0;
   int *body = malloc(((size_t)n_list + 1) * sizeof *body), n_body = 0;
   totals apart = {0};
+
+  /* Which nodes follows from the seed, some two in three of those that may be. */
   for (int n = 0; n < laid->n_node; n++)
     if (neap_graph_can_recompute(laid, n) && (seed + (uint64_t)n * 7) % 3 > 0) again[n_again++] = n;
   for (int i = 0; i < n_list; i++)
     if ((seed + (uint64_t)i * 5) % 3 > 0) body[n_body++] = i;
+
+  /* The choices say what is repeated; the graph is laid out once more by them. */
   const neap_recomputed set = {n_again, n_body, again, body};
   neap_status s = neap_choices_recompute(choices, &set, error);
   if (s == NEAP_OK) s = neap_graph_lay_out(graph, choices, &repeated, error);
@@ -82,6 +91,8 @@ static neap_status plan_net(const char *text, uint64_t seed, totals *t, neap_err
   NEAP_TRY(neap_net_read(text, &net, error));
   neap_status s =
     neap_graph_prepare(net, &(neap_graph_options){.no_rewrite = seed % 5 == 0}, &graph, error);
+
+  /* Engines and threads by turns: their kernels have scratch and layouts of their own. */
   neap_choose_options choose = {.force = seed % 3 != 0,
                                 .engine = NEAP_ENGINE_REF,
                                 .n_thread = 1 + (int)(seed % 2),
@@ -104,6 +115,8 @@ bool plans_hold(const recipe *r, totals *t, fault *f) {
   bool refused = is_refusal(&error, m.text), holds = status == NEAP_OK || refused;
   t->n_net += status == NEAP_OK, t->n_refused += refused;
   for (int k = 0; k < m.n_family; k++) t->by_family[k] += m.by_family[k] > 0;
+
+  /* Plans are one way in the words of a fault. */
   if (!holds)
     snprintf(f->way, sizeof f->way, "plans"),
       snprintf(f->message, sizeof f->message, "%s", error.message);

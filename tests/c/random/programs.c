@@ -62,17 +62,24 @@ static bool eager_agrees(trial *t) {
                             .graph = {.no_rewrite = true, .no_fuse = true},
                             .n_thread = 0,
                             .engine = "ref"};
+
+  /* The net with its backward pass written out, unrewritten: then its ops are those that are
+   * called. */
   neap_status status = neap_recycle_write_out(t->net, &o.graph, &written, &error);
   if (status == NEAP_OK) status = run_net(t->net, &o, OWN, false, &plain, &error);
   setenv("NEAP_ENGINE", "ref", 1);
   if (status == NEAP_OK)
     status = run_eagerly(t->net, written != NULL ? written : t->net, &ws, &error);
   unsetenv("NEAP_ENGINE");
+
   /* What a stash means only the kernel knows that made it, and an op alone has no such partner. */
   bool refused = status == NEAP_DTYPE &&
                  strstr(error.message, "MaxPoolGrad: no kernel takes") != NULL &&
                  has_op(written, "MaxPoolGrad");
   bool holds = status == NEAP_OK || refused || fail(t, way, error.message);
+
+  /* What both have is compared; an op that none of the kernels takes alone leaves nothing to
+   * compare. */
   comparison c = {.plain = plain.ws, .other = ws};
   holds = holds && (refused || compared(t, way, &c));
   t->totals->n_eager += holds && !refused;
@@ -104,6 +111,9 @@ static neap_status run_both(const neap_net *train, const neap_net *test,
   NEAP_TRY(open_workspace(train, poison, ws, error));
   neap_status status = neap_workspace_init(*ws, test, error);
   if (status == NEAP_OK) status = neap_driver_compile(*ws, train, o, &session[1], error);
+
+  /* The test net is compiled when it is first asked for, between runs of the other, so that the
+   * arena grows or moves in between. */
   for (int k = 0; k < NEAP_COUNT(trains) && status == NEAP_OK; k++) {
     if (session[0] == NULL && !trains[k])
       status = neap_driver_compile(*ws, test, o_test, &session[0], error);
@@ -132,6 +142,8 @@ static bool both_agree(trial *t) {
     if (plain == NULL)
       holds = run_both(t->net, test, &t->options, &t->options, false, &plain, &error) == NEAP_OK ||
               fail(t, ways[k].name, error.message);
+
+    /* Two policies side by side, one for each net. */
     neap_compile_options o = t->options, o_test = t->options;
     o.plan.policy = ways[k].train, o_test.plan.policy = ways[k].test;
     o.plan.executor = o_test.plan.executor = ways[k].dag ? NEAP_EXECUTOR_DAG : NEAP_EXECUTOR_SIMPLE;
@@ -166,6 +178,8 @@ static neap_status run_batches(const neap_net *net, const neap_compile_options *
   neap_session *session[NEAP_COUNT(rows)] = {0};
   neap_arena room = {0};
   neap_status status = open_workspace(net, range != NULL, ws, error);
+
+  /* Each size has a session of its own, made with its first turn. */
   for (int k = 0; k < NEAP_COUNT(turn) && status == NEAP_OK; k++) {
     int i = turn[k];
     status = feed_inputs(*ws, net, k, rows[i], "", error);
@@ -196,6 +210,8 @@ static bool ranges_agree(trial *t) {
     if (plain == NULL)
       holds = run_batches(t->net, &t->options, NULL, &plain, &error) == NEAP_OK ||
               fail(t, way, error.message);
+
+    /* The range is planned for the largest batch, and smaller ones run in its bytes. */
     neap_compile_options o = t->options;
     o.plan = by.plan;
     holds = holds &&
@@ -251,6 +267,8 @@ static bool micro_agrees(trial *t) {
     const char *way = by.name;
     if (!begins(t, way)) continue;
     neap_workspace *ws = NULL;
+
+    /* A net that can't be split is refused in the plain run already. */
     if (plain == NULL && run_micro(t->net, &t->options, rows, false, &plain, &error) != NEAP_OK) {
       holds = is_unsplit(t, &error) || fail(t, way, error.message);
       break;

@@ -39,11 +39,15 @@ void recipe_print(const recipe *r, neap_buffer *out) {
   init_default(&whole, r->seed);
   neap_buffer_add(out, "%llu", (unsigned long long)r->seed);
   if (r->size != whole.size) neap_buffer_add(out, ":size=%d", r->size);
+
+  /* What differs from the seed's own recipe: nothing else has to be said. */
   bool same = true, zeroed = false;
   for (int k = 0; k < MOST_STEPS; k++) {
     same = same && r->step[k].taken == whole.step[k].taken;
     zeroed = zeroed || r->step[k].zeroed != 0;
   }
+
+  /* Steps that are left, then draws that are zeroed, each as a list. */
   const char *before = ":steps=";
   for (int k = 1; !same && k < STEP_END; k++) {
     if (r->step[k].taken) neap_buffer_add(out, "%s%d", before, k), before = ",";
@@ -61,6 +65,8 @@ bool recipe_read(recipe *r, const char *name) {
   char *at;
   init_default(r, strtoull(name, &at, 10));
   if (at == name) return false;
+
+  /* Parts in any order, each with its list; what is left over at the end is an error. */
   while (*at == ':') {
     if (strncmp(at, ":size=", 6) == 0) {
       r->size = (int)strtol(at + 6, &at, 10);

@@ -64,6 +64,9 @@ static bool zero_draws(hunt *h) {
 
 void shrink(recipe *r, bool runs, fault *f) {
   hunt h = {.best = *r, .fault = *f, .runs = runs};
+
+  /* Until nothing can be taken away any more: what was refused before may go once something else
+   * has. */
   for (bool any = true; any && h.n_try < MOST_TRIES;) {
     any = drop_steps(&h);
     any = halve_size(&h) || any;

@@ -47,6 +47,8 @@ neap_status feed_inputs(neap_workspace *ws, const neap_net *net, int at_step, in
     if (known->role != NEAP_ROLE_INPUT && !is_condition) continue;
     neap_type type = known->type;
     if (rows > 0 && !is_condition) type.shape.dim[0] = rows;
+
+    /* Numbers follow from the step and the blob's place, so that each way is fed the same. */
     neap_tensor t;
     NEAP_TRY(numbers(&type, 1000 * at_step + b, &t, error));
     if (is_condition) neap_element_set(t.dtype, neap_tensor_data(&t), 0, at_step % 2);
@@ -83,6 +85,8 @@ static neap_status make_workspace(const neap_net *net, lodging where, ran *r, ne
   NEAP_TRY(neap_workspace_new(&(neap_workspace_options){.seed = 5}, &r->ws, error));
   NEAP_TRY(neap_workspace_init(r->ws, net, error));
   if (where == OWN) return NEAP_OK;
+
+  /* Parameters and state lie in the parent; the net runs in a child of it. */
   r->outer = r->ws, r->ws = NULL;
   if (where == CHILD)
     return neap_workspace_new(&(neap_workspace_options){.seed = 5, .parent = r->outer}, &r->ws,
@@ -127,6 +131,8 @@ static void compare(void *context, const neap_blob_info *info) {
   neap_error error = {0};
   bool had = neap_workspace_fetch(c->other, info->name, &y, &error) == NEAP_OK;
   bool released = c->several && error.code == NEAP_RELEASED;
+
+  /* A transient blob may be gone under a plan; one with bytes of its own may not. */
   if (!had && info->kind != NEAP_BLOB_TRANSIENT && !released) {
     snprintf(c->different, sizeof c->different, "%s can't be had: %.100s", info->name,
              error.message);

@@ -65,6 +65,8 @@ static neap_status limits(trial *t, const char *name, const neap_compile_options
   *most = forecast.plan->arena_bytes;
   neap_forecast_fini(&forecast);
   if (*most == 0) return NEAP_OK;
+
+  /* One byte is never enough: the refusal says the least that would do. */
   with.plan.budget_bytes = 1;
   neap_error refused = {0};
   neap_status status = neap_driver_plan(t->net, &with, &forecast, &refused);
@@ -92,6 +94,8 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
   if (limits(t, v->name, &o, &least, &most, &error) != NEAP_OK)
     return fail(t, v->name, error.message);
   size_t budget[] = {least, (least + most) / 2, most > NEAP_ALIGN ? most - NEAP_ALIGN : 0};
+
+  /* A limit may be as small as what was said to do: it must then be met, and to the same bits. */
   for (int k = 0; k < NEAP_COUNT(budget); k++) {
     if (budget[k] < least || budget[k] == 0) continue;
     ran r = {0};
@@ -107,6 +111,8 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
       if (plan->arena_bytes > budget[k])
         holds = fail(t, v->name, "the arena is larger than its limit");
     }
+
+    /* A fault says under which limit, since there are three to a way. */
     ran_close(&r);
     if (!holds) {
       size_t used = strlen(t->fault->message);
@@ -151,6 +157,9 @@ static bool rewritten_agree(trial *t) {
     }
     neap_net_free(other);
   }
+
+  /* Names that are shared must not change a bit, nor the figures be in another order than what they
+   * mean. */
   for (int dag = 0; dag < 2 && holds; dag++) {
     const char *name = dag ? "recycled, dag" : "recycled";
     if (!begins(t, name)) continue;
@@ -185,6 +194,9 @@ static char *in_banks(const trial *t) {
   static const char *const bank[] = {"fast", "slow", "main"};
   neap_buffer body = {0}, after = {0};
   int depth = 0, n = 0;
+
+  /* Line by line: ops outside of subnets may get a label, and blobs that they write a bank. Banks
+   * are said at the end, when all blobs are there. */
   for (const char *text = t->made.text; *text != '\0'; text += strcspn(text, "\n") + 1) {
     int length = (int)strcspn(text, "\n"), end = 0;
     const char *word = text + strspn(text, " ");
@@ -236,11 +248,16 @@ static bool banks_agree(trial *t) {
   neap_error error = {0};
   neap_compile_options o = t->options;
   bool holds = neap_net_read(text, &net, &error) == NEAP_OK || fail(t, in[0].name, error.message);
+
+  /* The plain run to compare with is one that fuses nothing, either: it stands in the place of the
+   * other for a while. */
   ran all = t->plain;
   o.graph.no_fuse = true; /* what is fused depends on the banks, and bits on what is fused */
   if (!t->made.trains && (t->only == NULL || strncmp(t->only, "in banks", 8) == 0))
     holds = holds && (run_net(t->net, &o, OWN, false, &t->plain, &error) == NEAP_OK ||
                       fail(t, in[0].name, error.message));
+
+  /* Two banks beside main, one with a limit that is never met and one of huge pages. */
   o.graph.n_bank = 2, o.graph.bank = bank;
   for (int k = 0; k < NEAP_COUNT(in) && holds; k++) {
     if (!begins(t, in[k].name)) continue;
@@ -268,12 +285,16 @@ bool runs_agree(const recipe *r, const char *only, totals *all, fault *f) {
                                      .engine = seed % 3 != 0 ? "ref" : "free"};
   neap_error error = {0};
   snprintf(ways_at, sizeof ways_at, "%llu: unplanned", (unsigned long long)seed);
+
+  /* Unplanned first: all other ways are compared with it. */
   bool runs = neap_net_read(t.made.text, &t.net, &error) == NEAP_OK &&
               run_net(t.net, &t.options, OWN, false, &t.plain, &error) == NEAP_OK;
   bool refused = !runs && is_refusal(&error, t.made.text),
        holds = runs || refused || fail(&t, "unplanned", error.message);
   all->n_refused += refused, all->n_run += runs;
   for (int k = 0; runs && k < t.made.n_family; k++) all->by_family[k] += t.made.by_family[k] > 0;
+
+  /* Rewriting is the slowest way: one net of four. */
   holds = holds && (!runs || (policies_agree(&t) && programs_agree(&t) && chains_agree(&t) &&
                               banks_agree(&t) && (seed % 4 != 0 || rewritten_agree(&t))));
   ran_close(&t.plain);

@@ -30,6 +30,8 @@ static bool fits(const blob *b, const want *what) {
   if (what->dtype != NEAP_DTYPE_NONE ? dtype != what->dtype
                                      : dtype != NEAP_DTYPE_F32 && dtype != NEAP_DTYPE_F64)
     return false;
+
+  /* What is not asked for is 0, and fits anything. */
   return (what->rank == 0 || b->type.shape.n_dim == what->rank) &&
          b->type.shape.n_dim >= what->least_rank &&
          (!what->bounded || (b->bound > 0 && b->bound <= BOUND)) &&
@@ -43,6 +45,8 @@ static bool fits(const blob *b, const want *what) {
 static int favourite(const writer *w, const want *what, uint32_t draw, int oldest) {
   int best = -1;
   uint32_t most = 0;
+
+  /* Each blob has a number of its own under this draw, and the largest wins. */
   for (int b = 0; b < w->n_blob; b++) {
     if (w->blob[b].maker < oldest || b == what->but - 1 || !fits(&w->blob[b], what)) continue;
     uint32_t word[4];
@@ -90,12 +94,18 @@ int target(writer *w, neap_type type, bool batched, int input) {
     w->blob[input].bound = 0;
     return input;
   }
+
+  /* Drawn in any case, so that later draws are the same ones whatever comes of this one. */
   uint32_t draw = recipe_draw(w->recipe, w->step, w->n_drawn++);
   if (!again) return fresh(w, type, batched);
+
+  /* A name that was written before, unless the op itself reads it: the new value would be written
+   * over what is read. */
   int b = (int)(draw % (uint32_t)w->n_blob);
   bool is_read = false;
   for (int i = 0; i < w->n_read; i++) is_read = is_read || w->read[i] == b;
   if (is_read || !w->blob[b].may_rewrite || w->blob[b].is_gone) return fresh(w, type, batched);
+
   /* another version may have another shape */
   w->blob[b].type = type, w->blob[b].batched = batched, w->blob[b].bound = 0;
   w->blob[b].maker = w->step;
@@ -144,6 +154,8 @@ static neap_type input_type(writer *w, int kind, int64_t batch) {
   int size = w->recipe->size;
   int64_t rows = w->by_rows ? batch : 1 + draw_below(w, size),
           columns = 2 * (1 + draw_below(w, size));
+
+  /* Images and sequences are small, so that thousands of nets run in a minute. */
   switch (kind) {
     case 1: { /* an image; many channels are small ones */
       int64_t c = DRAW_OF(w, channels), most = c > 16 ? 4 : 8,
@@ -177,6 +189,8 @@ static void write_head(writer *w) {
   w->real = draw_chance(w, 15) ? NEAP_DTYPE_F64 : NEAP_DTYPE_F32;
   int64_t batch = 2 + draw_below(w, 5);
   int n = 1 + draw_below(w, 3);
+
+  /* One to three inputs; integers among them are numbers of rows, below BOUND. */
   for (int k = 0; k < n; k++) {
     int what = DRAW_OF(w, kind);
     if (k == 0 && what > 2) what = 0; /* one is real */
@@ -188,6 +202,7 @@ static void write_head(writer *w) {
     w->blob[b].id = k;
     w->blob[b].bound = what > 2 ? BOUND : 0;
   }
+
   /* it has no batch */
   neap_buffer_add(&w->head, w->by_rows ? "state c f32 (1) = Constant\n" : "input c f32 (1)\n");
 }
@@ -206,6 +221,9 @@ static void add_update(writer *w, const param *p, bool is_last) {
   const char *n = p->name;
   int kind = draw_below(w, 4);
   bool inside = draw_chance(w, 40);
+
+  /* An update within a branch writes an outer blob; one by clipped gradients has a value between
+   * gradient and update. */
   if (is_last && inside) {
     w->has_control = true;
     say(w, "subnet update");
@@ -230,6 +248,9 @@ static void write_training(writer *w) {
   add_part(w, NAME(w, z), w->blob[z].type.dtype, part[n_part], sizeof part[0]), n_part++;
   add_part(w, w->param[0].name, w->param[0].dtype, part[n_part], sizeof part[0]), n_part++;
   say(w, "loss = AddN(%s, %s, %s)", part[0], part[1], part[2]);
+
+  /* The loss reads two of the last blobs and one parameter, so that at least one gradient arrives.
+   * Some parameters are left out. */
   int n = w->n_param - draw_below(w, w->n_param);
   neap_buffer names = {0}, grads = {0};
   for (int k = 0; k < n; k++) {
@@ -240,6 +261,8 @@ static void write_training(writer *w) {
       names.text != NULL ? names.text : "");
   neap_buffer_fini(&names);
   neap_buffer_fini(&grads);
+
+  /* Updates last: they write what the gradients are by. */
   for (int k = 0; k < n; k++) add_update(w, &w->param[k], k == n - 1);
 }
 
@@ -249,6 +272,8 @@ static void write_end(writer *w) {
     bool keep = draw_chance(w, 4);
     if (keep && w->blob[b].may_rewrite && !w->blob[b].is_gone) say(w, "keep %s", NAME(w, b));
   }
+
+  /* A net that trains gives its loss; others say their output, or leave it to what nobody reads. */
   bool given = draw_chance(w, 50);
   if (w->trains)
     say(w, "outputs loss");
@@ -280,6 +305,8 @@ const char *family_name(int k) { return family_at(k)->name; }
 static int draw_family(writer *w) {
   int all = 0, k = 0;
   for (int i = 0; i < n_families(); i++) all += family_at(i)->weight;
+
+  /* Families by their weights: the draw falls into one of so many parts. */
   int left = draw_below(w, all);
   while (left >= family_at(k)->weight) left -= family_at(k++)->weight;
   return k;
@@ -322,6 +349,8 @@ made write_net(const recipe *r) {
   begin_step(w, STEP_END);
   write_end(w);
   add_named(&w->head, w->body.text != NULL ? w->body.text : "");
+
+  /* What the net turned out to have decides later which ways it can be run in. */
   m.text = strdup(w->head.text);
   m.trains = w->trains, m.by_rows = w->by_rows;
   m.has_control = w->has_control, m.has_random = w->has_random, m.has_state = w->has_state,
@@ -350,6 +379,8 @@ void write_layers(const recipe *r, int n, char **text) {
     begin_step(w, STEP_HEAD);
     write_constants(w, name);
     int64_t batch = 2 + draw_below(w, 5);
+
+    /* The first layer draws its input, each further one has the output of the one before. */
     if (i == 0) type = input_type(w, draw_below(w, 3), batch);
     declare(w, "input", "x0", type, NULL);
     remember(w, "x0", type, true);
@@ -357,6 +388,9 @@ void write_layers(const recipe *r, int n, char **text) {
     for (int k = 1 + i; k < STEP_END; k += n) /* each layer has its share of the steps */
       if (r->step[k].taken) (void)write_step(w, k);
     begin_step(w, STEP_END);
+
+    /* The output is written by an op, as a chain's layer must give; where there is none, one is
+     * made. */
     int y =
       pick(w, (want){.least_rank = 2, .dtype = NEAP_DTYPE_F32, .batched = true, .written = true});
     if (y < 0) {
