@@ -45,6 +45,7 @@ static neap_status report_all(neap_store *store, neap_buffer *report, neap_error
     "SELECT 'a row of ' || \"table\" || ' refers to a row of ' || parent || ' that is not there' "
     "FROM pragma_foreign_key_check",
     report, &n, error));
+
   /* No foreign key says so of words (0005_history.sql). */
   neap_buffer query = {0};
   neap_buffer_add(&query,
@@ -81,6 +82,7 @@ neap_status neap_db_check(neap_store *store, char **report, neap_error *error) {
 neap_status neap_db_backup(neap_store *store, const char *path, neap_error *error) {
   static const char lost[] = "no backup was made";
   neap_store to = {.path = (char *)path}; /* for its messages */
+
   /* A handle of its own for the copy, which says what is wrong with that file. */
   int rc = sqlite3_open_v2(path, &to.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
   neap_status status = rc == SQLITE_OK ? NEAP_OK : neap_store_fail(&to, rc, lost, error);
@@ -138,9 +140,13 @@ static neap_status sweep(neap_store *store, neap_error *error) {
  * their figures stay. */
 static neap_status prune_days(neap_store *store, int64_t days, int64_t *n_plan, neap_error *error) {
   int64_t n;
+
   /* Further back than any plan, and no product that wraps. */
   int64_t since = (int64_t)time(NULL) - NEAP_MIN(days, 1000000) * 86400;
   NEAP_TRY(delete_by(store, "DELETE FROM plan_cache WHERE used_at < ?", since, &n, error));
+
+  /* Which plans go is asked once, for both statements below: the times by op must be those of the
+   * same plans. */
   NEAP_TRY(neap_store_exec(store, "CREATE TEMP TABLE old_plan (plan_id INTEGER PRIMARY KEY) STRICT",
                            lost_prune, error));
   NEAP_TRY(delete_by(
@@ -149,6 +155,9 @@ static neap_status prune_days(neap_store *store, int64_t days, int64_t *n_plan, 
     "1 FROM program g JOIN run USING (run_id) WHERE g.plan_id = plan.plan_id AND (started_at >= ?1 "
     "OR starred))",
     since, n_plan, error));
+
+  /* Their times by op first, by way of the programs that name the plans: those rows stay, and lose
+   * the name as the plan goes. */
   return neap_store_exec(store,
                          "DELETE FROM program_op WHERE (run_id, program_no) IN (SELECT run_id, "
                          "program_no FROM program JOIN temp.old_plan USING (plan_id));"
@@ -200,6 +209,7 @@ static neap_status prune_stage(neap_store *store, stage at, int64_t most_bytes, 
     if (bytes <= most_bytes || n_left == 0) return NEAP_OK;
     NEAP_TRY(delete_by(store, stages[at].remove, (n_left + 7) / 8, &n, error));
     *n_gone += n;
+    /* What the plans alone referred to counts as theirs: without it the size would hardly fall. */
     if (at == PLANS) NEAP_TRY(sweep(store, error));
   }
 }
@@ -207,16 +217,24 @@ static neap_status prune_stage(neap_store *store, stage at, int64_t most_bytes, 
 static neap_status prune(neap_store *store, const neap_prune_options *options, neap_pruned *out,
                          neap_error *error) {
   int64_t n_gone[N_STAGE] = {0};
+
+  /* The three limits one after another, each on what the ones before have left. */
   if (options->unused_days >= 0)
     NEAP_TRY(prune_days(store, options->unused_days, &n_gone[PLANS], error));
+
+  /* UUIDs sort by time: the newest n are passed over. */
   if (options->n_run >= 0)
     NEAP_TRY(delete_by(store,
                        "DELETE FROM run WHERE run_id IN (SELECT run_id FROM run WHERE " FREE
                        " ORDER BY uuid DESC LIMIT -1 OFFSET ?)",
                        options->n_run, &n_gone[RUNS], error));
+
+  /* The size last, as it may have nothing left to ask for. */
   if (options->bytes >= 0)
     for (int at = 0; at < N_STAGE; at++)
       NEAP_TRY(prune_stage(store, (stage)at, options->bytes, &n_gone[at], error));
+
+  /* Nets, their texts and words go with the last plan that names them. */
   out->n_plan = n_gone[PLANS];
   out->n_run = n_gone[RUNS];
   return out->n_plan > 0 ? sweep(store, error) : NEAP_OK;

@@ -40,6 +40,7 @@ static void take_names(gathering *g, int n, const neap_sql_value *value) {
 /* Copies of texts: the values last until the next row only. False ends the query. */
 static bool take_row(void *context, int n, const neap_sql_value *value) {
   gathering *g = context;
+
   /* The names come with the first row; a query without rows has none. */
   if (g->name_at == NULL) take_names(g, n, value);
   if (g->failed || !neap_list_grow(&g->item, &g->cap, g->n + n, sizeof *g->item)) {
@@ -58,6 +59,7 @@ static bool take_row(void *context, int n, const neap_sql_value *value) {
       c->value.n_text = 0;
     }
   }
+
   /* A text that was refused has failed the buffer. */
   g->failed = g->text.failed;
   return !g->failed;
@@ -74,6 +76,7 @@ static neap_sql_rows *lay_out(const gathering *g) {
   const char **column = (const char **)((char *)rows + names);
   neap_sql_value *value = (neap_sql_value *)((char *)rows + values);
   char *text = (char *)rows + texts;
+
   /* Texts are copied as they lie: what was a place in the buffer is now an address. */
   neap_copy_bytes(text, g->text.text, g->text.n);
   for (int i = 0; i < g->n_column; i++) column[i] = text + g->name_at[i];

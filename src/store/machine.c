@@ -11,6 +11,7 @@ static void read_cpuinfo(const char *key, char *value, size_t size) {
   FILE *file = fopen("/proc/cpuinfo", "r");
   if (file == NULL) return;
   char line[4096];
+
   /* The first line will do: the cores of a machine are alike, mostly. */
   while (value[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
     char *colon = strchr(line, ':');
@@ -51,6 +52,7 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
   if (*machine_id != 0) return NEAP_OK;
   char cpu[128];
   read_cpuinfo("model name", cpu, sizeof cpu);
+
   /* The update changes nothing; it makes RETURNING give the row that is there. */
   neap_sql sql =
     neap_sql_new(store,
@@ -59,21 +61,25 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
                  "the machine is not stored");
   neap_sql_text(&sql, cpu[0] != '\0' ? cpu : "unknown");
   neap_sql_text(&sql, widest_isa());
+
   /* Cores and bytes of memory, as the system counts them. */
   neap_sql_int(&sql, sysconf(_SC_NPROCESSORS_ONLN));
   neap_sql_int(&sql, (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
   bool row;
   neap_status status = neap_sql_step(&sql, &row, error);
+
   /* RETURNING gives one row; the statement is then run to its end. */
   if (row) *machine_id = sqlite3_column_int64(sql.stmt, 0);
   if (row) status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
+
   /* Not kept in the handle here: the transaction around may yet fail. */
   return status;
 }
 
 static neap_status put_peak(neap_store *store, int64_t machine_id, const char *what, int n_thread,
                             double per_second, const char *lost, neap_error *error) {
+  /* One row for each number of threads; a later measurement replaces the one before. */
   neap_sql sql = neap_sql_new(
     store, "INSERT OR REPLACE INTO machine_peak VALUES (?, ?, ?, ?, unixepoch())", lost);
   neap_sql_int(&sql, machine_id);
@@ -83,6 +89,7 @@ static neap_status put_peak(neap_store *store, int64_t machine_id, const char *w
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   NEAP_TRY(status);
+
   /* The machine's own row has the best of all thread counts. */
   sql = neap_sql_new(
     store,
@@ -100,6 +107,8 @@ neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread, doubl
                               neap_error *error) {
   static const char lost[] = "what this machine reaches is not stored";
   static const char *const known[] = {"f32", "bf16", "memory"};
+
+  /* Said in Neap's words, before the table's own check says it in SQLite's. */
   bool is_known = false;
   for (int i = 0; i < NEAP_COUNT(known); i++) is_known = is_known || strcmp(what, known[i]) == 0;
   if (!is_known || n_thread < 1 || !(per_second > 0))
@@ -107,11 +116,15 @@ neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread, doubl
                      "a peak is of \"f32\", \"bf16\" or \"memory\", with one thread or more, and "
                      "above 0; got \"%s\", %d, %g",
                      what, n_thread, per_second);
+
+  /* The machine's row and the peak's in one transaction, for a database that has neither. */
   int64_t machine_id = 0;
   NEAP_TRY(neap_store_begin(db, lost, error));
   neap_status status = neap_store_machine(db, &machine_id, error);
   if (status == NEAP_OK) status = put_peak(db, machine_id, what, n_thread, per_second, lost, error);
+
   NEAP_TRY(neap_store_end(db, status, lost, error));
+
   db->machine_id = machine_id;
   return NEAP_OK;
 }

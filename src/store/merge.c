@@ -48,6 +48,7 @@ static bool is_word(const char *table, const char *name) {
 /* What stands for a column of the other file's row `o`. A number below 0 is that of a word, too. */
 static void add_value(neap_buffer *out, const char *table, const char *name) {
   static const char *const mapped[] = {"plan", "run", "net", "machine"};
+
   /* A number of another table is looked up by what it was in the other file. */
   for (int i = 0; i < NEAP_COUNT(mapped); i++) {
     size_t n = strlen(mapped[i]);
@@ -55,6 +56,7 @@ static void add_value(neap_buffer *out, const char *table, const char *name) {
     neap_buffer_add(out, "(SELECT new FROM to_%s WHERE old = o.%s)", mapped[i], name);
     return;
   }
+
   /* So is a word's, whose sign says something else and is kept. */
   if (is_word(table, name))
     neap_buffer_add(out, "iif(o.%s < 0, -1, 1) * (SELECT new FROM to_word WHERE old = abs(o.%s))",
@@ -71,6 +73,7 @@ static neap_status copy_rows(neap_store *store, const char *table, const char *w
   neap_status status =
     read_names(store, "SELECT name FROM pragma_table_info(?1) WHERE name <> ?1 || '_id'", table,
                &names, error);
+
   /* The columns twice: as the table here has them, and what stands for each in the other's row. */
   for (size_t at = 0; status == NEAP_OK && at < names.n; at += strlen(names.text + at) + 1) {
     const char *name = names.text + at;
@@ -78,6 +81,7 @@ static neap_status copy_rows(neap_store *store, const char *table, const char *w
     if (at > 0) neap_buffer_add(&values, ", ");
     add_value(&values, table, name);
   }
+
   /* One statement copies all rows; a buffer that failed would make half of one. */
   neap_buffer all = {0};
   if (status == NEAP_OK && !text.failed && !values.failed)
@@ -111,6 +115,8 @@ static neap_status copy_parts(neap_store *store, const char *whole, neap_error *
   neap_buffer tables = {0};
   char where[96];
   snprintf(where, sizeof where, "o.%s_id IN (SELECT old FROM to_%s WHERE is_new)", whole, whole);
+
+  /* Found by what they refer to, so that a table of a later migration comes along untold. */
   neap_status status =
     read_names(store,
                "SELECT name FROM other.sqlite_schema t WHERE type = 'table' AND name <> 'run' AND "
@@ -118,6 +124,7 @@ static neap_status copy_parts(neap_store *store, const char *whole, neap_error *
                "(?1 = 'run' OR NOT EXISTS (SELECT 1 FROM pragma_foreign_key_list(t.name) WHERE "
                "\"table\" = 'run'))",
                whole, &tables, error);
+
   /* Tables that a user put beside ours may refer to them too: their rows stay there. */
   for (size_t at = 0; status == NEAP_OK && at < tables.n; at += strlen(tables.text + at) + 1)
     if (is_ours(tables.text + at)) status = copy_rows(store, tables.text + at, where, error);
@@ -183,6 +190,7 @@ static neap_status merge(neap_store *store, neap_merged *out, neap_error *error)
   NEAP_TRY(copy_rows(store, "run", "o.run_id NOT IN (SELECT old FROM to_run)", error));
   NEAP_TRY(neap_store_exec(store, number_runs, lost, error));
   NEAP_TRY(copy_parts(store, "run", error));
+
   /* What was new; behind that the tables of numbers are of no more use. */
   NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM to_plan WHERE is_new", lost, &out->n_plan,
                              error));
@@ -210,6 +218,7 @@ neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out, neap_
   neap_merged done = {0};
   NEAP_TRY(neap_store_check_writable(db, lost, error));
   NEAP_TRY(check_other(db, path, error));
+
   /* ATTACH stands outside the transaction, and what it opened goes in any case. */
   neap_sql sql = neap_sql_new(db, "ATTACH ? AS other", lost);
   neap_sql_text(&sql, path);
@@ -217,9 +226,11 @@ neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out, neap_
   neap_sql_fini(&sql);
   NEAP_TRY(status);
 
+  /* All of the other file, or nothing. */
   status = neap_store_begin(db, lost, error);
   if (status == NEAP_OK) status = neap_store_end(db, merge(db, &done, error), lost, error);
   sqlite3_exec(db->db, "DETACH other", NULL, NULL, NULL);
+
   if (status == NEAP_OK && out != NULL) *out = done;
   return status;
 }

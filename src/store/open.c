@@ -12,6 +12,7 @@ static const char lost[] = "plans and runs are neither found nor stored";
 const char *neap_db_default_path(void) {
   static _Thread_local char path[1024];
   const char *set = getenv("NEAP_DB"), *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+
   /* NEAP_DB comes first, then the places where the XDG standard has data lie. */
   if (set != NULL && strcmp(set, "off") == 0) return NULL;
   if (set != NULL && set[0] != '\0')
@@ -61,8 +62,10 @@ static int open_immutable(neap_store *store) {
   neap_buffer name = {0};
   neap_buffer_add(&name, "%s-wal", store->path);
   struct stat info;
+
   /* What is in a log would not be seen: then the file isn't opened at all. */
   bool has_log = name.failed || stat(name.text, &info) == 0;
+
   /* The path as a URI: three characters mean something there. */
   name.n = 0;
   neap_buffer_add(&name, "file:");
@@ -114,6 +117,7 @@ neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) 
   neap_store *store = neap_alloc_zeroed(sizeof *store);
   if (store == NULL) return neap_fail_memory(error, sizeof *store, "a database handle");
   neap_status status;
+
   /* From here on close frees whatever is there already. */
   store->n_ref = 1;
   store->commit_dirty = NEAP_NO_NUMBER;
@@ -122,6 +126,7 @@ neap_status neap_db_open(const char *path, neap_store **out, neap_error *error) 
     status = neap_fail_memory(error, strlen(path), "a path");
     goto fail_store;
   }
+
   /* SQLite would take the empty path for a file of its own that goes when it is closed. */
   if (path[0] == '\0') {
     status = neap_fail(error, NEAP_DB, "%s: the path of the database is empty", lost);

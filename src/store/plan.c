@@ -49,6 +49,9 @@ static neap_status find_cached(neap_store *store, const neap_store_plan *row, ne
     "FROM plan_cache WHERE key = ?",
     lost_find);
   neap_sql_text(&sql, row->key);
+
+  /* The texts are compressed: the key's is for the comparison below, the two others are given
+   * on. */
   char *key_text = NULL;
   bool found;
   neap_status status = neap_sql_step(&sql, &found, error);
@@ -57,6 +60,7 @@ static neap_status find_cached(neap_store *store, const neap_store_plan *row, ne
     if (status == NEAP_OK) status = keep_text(&sql, 3, &store->choices, error);
     if (status == NEAP_OK) status = keep_text(&sql, 5, &store->plan_text, error);
   }
+
   /* Two texts may have one hash. */
   hit->found = status == NEAP_OK && found && strcmp(key_text, row->key_text) == 0;
   if (hit->found) {
@@ -156,6 +160,7 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
                        .kernel_set = text_or(given->kernel_set, ""),
                        .created_at = now_ms / 1000,
                        .used_at = now_ms / 1000};
+
   /* The row's columns come from two descriptions: what the plan is, and its figures. */
   neap_sql sql = neap_sql_insert(store, "plan", 4, "net_id, uuid, net, used_no", NEAP_COUNT(kinds),
                                  kinds, "RETURNING plan_id", lost);
@@ -191,6 +196,8 @@ static neap_status fill_cache(neap_store *store, const neap_store_plan *row, con
     "plan_bytes, plan_text, plan_ns, n_search, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, "
     "unixepoch())",
     lost);
+
+  /* In the order of the statement; a compressed text takes two places, its length and its bytes. */
   neap_sql_text(&sql, row->key);
   neap_sql_text(&sql, row->digest);
   neap_sql_zip(&sql, row->key_text);
@@ -198,6 +205,7 @@ static neap_status fill_cache(neap_store *store, const neap_store_plan *row, con
   neap_sql_zip(&sql, row->plan_text);
   neap_sql_int(&sql, plan->plan_ns);
   neap_sql_int(&sql, plan->n_search);
+
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;

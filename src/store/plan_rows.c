@@ -24,6 +24,7 @@ neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const 
                          int n_kind, const neap_row_kind *kind, const char *tail,
                          const char *lost) {
   neap_buffer text = {0};
+
   /* The names of the columns, then as many question marks, in the same order. */
   neap_buffer_add(&text, "INSERT INTO %s (%s", table, key);
   for (int i = 0; i < n_kind; i++) add_columns(&text, kind[i], NULL);
@@ -31,6 +32,7 @@ neap_sql neap_sql_insert(neap_store *store, const char *table, int n_key, const 
   for (int i = 1; i < n_key; i++) neap_buffer_add(&text, ", ?");
   for (int i = 0; i < n_kind; i++) add_columns(&text, kind[i], "?");
   neap_buffer_add(&text, ") %s", tail);
+
   /* A refused text is told by the first step, as all else. */
   neap_sql sql = {.store = store, .lost = lost, .rc = SQLITE_NOMEM, .refused = true};
   if (!text.failed) sql = neap_sql_new(store, text.text, lost);
@@ -136,10 +138,14 @@ static neap_status add_net(adder *a, int subnet_no, const neap_plan *plan, const
 /* The subnets of the op at `step`, each with all its rows. */
 static neap_status add_subnets(adder *a, int outer_no, const neap_plan *plan,
                                const neap_graph *graph, int step, neap_error *error) {
+  /* Rows count steps in the order of running; the graph counts nodes as they were written. */
   const int n = plan->order[step];
   for (int k = 0; k < graph->node[n].n_sub; k++) {
     const neap_plan *sub = plan->sub[n][k];
     const int subnet_no = ++a->n_subnet;
+
+    /* Its own row, with where it stands: in which net, at which step, as which of the op's subnets.
+     * Those of an enclosing net have smaller numbers. */
     bind_net(a, &a->subnet, subnet_no);
     neap_sql_int(&a->subnet, outer_no);
     neap_sql_int(&a->subnet, step + 1);
@@ -148,6 +154,8 @@ static neap_status add_subnets(adder *a, int outer_no, const neap_plan *plan,
     neap_sql_int(&a->subnet, (int64_t)sub->arena_bytes);
     neap_sql_int(&a->subnet, (int64_t)sub->lower_bound_bytes);
     NEAP_TRY(neap_sql_run(&a->subnet, error));
+
+    /* Then what is in it, which may have subnets in turn. */
     NEAP_TRY(add_net(a, subnet_no, sub, graph->node[n].sub[k], error));
   }
   return NEAP_OK;
@@ -158,8 +166,11 @@ static neap_status add_rows(adder *a, int subnet_no, const neap_plan *plan, cons
                             neap_row_kind kind, neap_sql *sql, neap_error *error) {
   neap_rows *rows;
   const void *row;
+
   NEAP_TRY(neap_report_rows(plan, graph, kind, &rows, error));
   neap_status status;
+
+  /* One row at a time: a net of thousands of ops is never in memory as rows. */
   while ((status = neap_rows_next(rows, &row, error)) == NEAP_OK && row != NULL) {
     bind_net(a, sql, subnet_no);
     status = bind_packed_row(sql, &a->words, kind, row, error);
@@ -185,8 +196,11 @@ neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, cons
                                         neap_error *error) {
   static const char key[] = "plan_id, subnet_no";
   const neap_row_kind op = NEAP_ROW_OP, value = NEAP_ROW_VALUE;
+
   /* The INVARIANT of plan.c: nobody sees a plan with some of its rows. */
   NEAP_ASSERT(sqlite3_get_autocommit(store->db) == 0, "rows of a plan come in its transaction");
+
+  /* Compiled once, and bound again for each of thousands of rows. */
   adder a = {
     .plan_id = plan_id,
     .op = neap_sql_insert(store, "packed_op", 2, key, 1, &op, "", lost),
@@ -194,6 +208,9 @@ neap_status neap_store_insert_plan_rows(neap_store *store, int64_t plan_id, cons
     .read = neap_sql_new(store, "INSERT INTO plan_read VALUES (?, ?, ?, ?, ?)", lost),
     .subnet = neap_sql_new(store, "INSERT INTO plan_subnet VALUES (?, ?, ?, ?, ?, ?, ?, ?)", lost)};
   neap_words_init(&a.words, store, lost);
+
+  /* A statement that could not be compiled is told by its first step, and all of them are freed
+   * either way. */
   neap_status status = add_net(&a, 0, plan, graph, error);
   neap_words_fini(&a.words);
   neap_sql_fini(&a.op);

@@ -26,6 +26,7 @@ static bool read_stat(int64_t process_id, char *state, unsigned long long *start
   if (file == NULL) return false;
   bool found = fgets(line, sizeof line, file) != NULL;
   fclose(file);
+
   /* The name in brackets may hold anything; behind it, the state is the first word, the start the
    * 20th. */
   const char *at = found ? strrchr(line, ')') : NULL;
@@ -65,6 +66,7 @@ neap_process_state neap_process_look(const neap_process *other) {
   }
   if (strcmp(space, own_space) != 0) return NEAP_PROCESS_UNKNOWN;
   if (!read_stat(other->id, &state, &now)) return NEAP_PROCESS_GONE;
+
   /* One that nobody has waited for is a name without a process. */
   return now == start && state != 'Z' && state != 'X' ? NEAP_PROCESS_LIVES : NEAP_PROCESS_GONE;
 }

@@ -26,6 +26,7 @@ static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **s
   sqlite3_finalize(second);
   if (more)
     return neap_fail(error, NEAP_DB, "query: one statement at a time, got more: \"%.60s\"", rest);
+
   /* SQLite knows by the compiled statement, whatever its words are. */
   if (!sqlite3_stmt_readonly(*stmt)) {
     neap_fail(error, NEAP_DB, "query: only statements that read are allowed here");
@@ -75,6 +76,7 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n,
     if (at > sqlite3_bind_parameter_count(stmt))
       return neap_fail(error, NEAP_DB, "query: it has %d parameters, got %d",
                        sqlite3_bind_parameter_count(stmt), n);
+
     int rc = bind_at(stmt, at, &param[i]);
     if (rc != SQLITE_OK) return fail_query(store, rc, error);
   }
@@ -84,6 +86,8 @@ static neap_status bind_all(neap_store *store, sqlite3_stmt *stmt, int n,
 /* DB error for a parameter of the statement that none of `param` is for. */
 static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *param,
                                neap_error *error) {
+  /* Values without a name are counted, since only their number matters; those with one are looked
+   * for. */
   int n_positional = 0;
   for (int i = 0; i < n; i++) n_positional += param[i].name == NULL;
   for (int at = 1; at <= sqlite3_bind_parameter_count(stmt); at++) {
@@ -97,6 +101,7 @@ static neap_status check_bound(sqlite3_stmt *stmt, int n, const neap_sql_value *
       bound = n_positional > 0;
       n_positional--;
     }
+
     if (bound) continue;
     if (!is_named) return neap_fail(error, NEAP_DB, "query: parameter %d has no value", at);
     return neap_fail(error, NEAP_DB, "query: the parameter \"%s\" has no value", name);
@@ -129,12 +134,14 @@ neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
                            void *context, neap_error *error) {
   sqlite3_stmt *stmt = NULL;
   neap_sql_value *value = NULL;
+
   /* Compiled, filled, and looked at before the first step, so that a question at fault gives no
    * rows. */
   neap_status status = prepare(store, text, &stmt, error);
   if (status == NEAP_OK) status = bind_all(store, stmt, n_param, param, error);
   if (status == NEAP_OK && complete) status = check_bound(stmt, n_param, param, error);
   if (status != NEAP_OK) goto done;
+
   /* One row at a time is in memory. */
   int n = sqlite3_column_count(stmt), rc;
   value = neap_alloc_zeroed((size_t)n * sizeof *value);
@@ -146,6 +153,7 @@ neap_status neap_store_ask(neap_store *store, const char *text, int n_param,
     read_row(stmt, n, value);
     if (!row(context, n, value)) break;
   }
+
   /* SQLITE_ROW: whoever takes the rows has had enough. */
   if (rc != SQLITE_ROW && rc != SQLITE_DONE) status = fail_query(store, rc, error);
 done:

@@ -100,15 +100,20 @@ static bool copy_text(neap_run *run, const char *text, const char **out) {
 }
 
 static bool fill(neap_run *run, const neap_store *store, const neap_run_about *about) {
+  /* What the caller doesn't say of the command line is what the handle was told of its script. */
   const char *arguments = about->arguments != NULL ? about->arguments : store->arguments;
   neap_process self;
   neap_process_read(&self);
   neap_run_row *row = &run->row;
+
+  /* Times by the clock of the wall, which others compare; steps are measured by another one. */
   row->started_ms = neap_wall_ms();
   row->started_at = row->started_ms / 1000;
   row->batch = about->batch;
   row->process_id = self.id;
   row->commit_dirty = store->commit_dirty;
+
+  /* Texts are copied, since the run outlives what its callers have. */
   return copy_text(run, about->net, &row->net) && copy_text(run, about->mode, &row->mode) &&
          copy_text(run, about->script, &row->script) &&
          copy_text(run, arguments, &row->arguments) &&
@@ -126,6 +131,9 @@ neap_status neap_run_open(neap_db *db, const neap_run_about *about, neap_run **o
     if (run != NULL) free_run(run);
     return neap_fail_memory(error, sizeof *run, "a run");
   }
+
+  /* The caller's hold. The run holds the handle in turn, and hangs on its list, which is no holder:
+   * it is gone over when the script ends. */
   run->n_ref = 1;
   run->store = neap_db_retain(db);
   run->next = db->run;
@@ -144,6 +152,8 @@ neap_run *neap_store_run_retain(neap_run *run) {
 /* Every second sample of the names that have more than their share goes, but for the newest one.
  * What is full has a name of that kind, so that at least a quarter becomes free. */
 static void thin(neap_run *run) {
+  /* Who has more than half of an even share is halved. A name that comes rarely keeps all it
+   * has. */
   const int share = N_SAMPLE / (2 * run->n_series);
   for (int k = 0; k < run->n_series; k++) {
     series *s = &run->series[k];
@@ -151,9 +161,14 @@ static void thin(neap_run *run) {
     if (s->is_halved) s->stride *= 2;
     s->n_met = s->n_kept = 0;
   }
+
+  /* The list is packed in place, in its order: `n` never overtakes `i`. */
   int n = 0;
   for (int i = 0; i < run->n_sample; i++) {
     series *s = &run->series[run->sample[i].series];
+
+    /* Of a halved name the even ones stay. The newest one stays in any case, and is marked as extra
+     * where its turn was not to: the next figure takes its place. */
     bool is_last = i == s->last, stays = !s->is_halved || s->n_met % 2 == 0;
     s->n_met++;
     if (!stays && !is_last) continue;
@@ -162,6 +177,7 @@ static void thin(neap_run *run) {
     s->n_kept++;
     run->sample[n++] = run->sample[i];
   }
+
   NEAP_ASSERT(n < run->n_sample, "a list that is full is thinned out; got %d of %d", n,
               run->n_sample);
   run->n_sample = n;
@@ -196,13 +212,17 @@ neap_status neap_run_metric(neap_run *run, const char *name, int64_t at_step, do
   if (run->sample == NULL) run->sample = neap_alloc(N_SAMPLE * sizeof *run->sample);
   if (run->sample == NULL)
     return neap_fail_memory(error, N_SAMPLE * sizeof *run->sample, "the figures of a run");
+
   NEAP_TRY(find_series(run, name, &at, error));
   series *s = &run->series[at];
   const sample now = {.series = at, .at_step = at_step, .value = value};
   run->dirty = true;
+
   /* The newest one is kept in any case: over the one before, where that was there for no other
    * reason. */
   bool is_over = s->n_kept > 0 && s->is_extra;
+
+  /* Thinning may have made the newest one an extra: looked at again. */
   if (!is_over && run->n_sample == N_SAMPLE) {
     thin(run);
     is_over = s->n_kept > 0 && s->is_extra;
@@ -211,6 +231,7 @@ neap_status neap_run_metric(neap_run *run, const char *name, int64_t at_step, do
     s->last = run->n_sample++;
     s->n_kept++;
   }
+
   s->is_extra = s->n++ % s->stride != 0;
   run->sample[s->last] = now;
   return NEAP_OK;
@@ -257,6 +278,8 @@ static void print_error(const neap_error *error, neap_buffer *out) {
   neap_buffer_fini(out);
   if (error == NULL || error->code == NEAP_OK) return;
   neap_buffer_add(out, "{\"code\":\"%s\"", neap_status_text(error->code));
+
+  /* Parts that an error has not are left out; op and blob are there always, empty or not. */
   add_text(out, "message", error->message);
   add_text(out, "op", error->op);
   add_text(out, "blob", error->blob);
@@ -283,15 +306,21 @@ static const char *status_of(const neap_error *error) {
 static void fill_row(neap_run *run) {
   neap_run_row *row = &run->row;
   row->n_step = run->took.n;
+
   const neap_durations_part took = neap_durations_all(&run->took);
   row->step_min_ns = run->took.min_ns;
   row->step_median_ns = took.median_ns;
   row->step_p95_ns = took.p95_ns;
+
   row->resident_bytes = (int64_t)neap_process_resident_peak_bytes();
   row->seen_at = neap_wall_ms() / 1000;
+
+  /* A run that goes on has no end and no error yet, even if it had both before. */
   row->ended_at = run->going ? 0 : row->seen_at;
   row->status = run->going ? "running" : run->ended;
   row->error = run->going ? NULL : run->error.text;
+
+  /* A run without a program has no names; the columns want texts. */
   if (row->net == NULL) row->net = "";
   if (row->mode == NULL) row->mode = "";
 }
@@ -356,11 +385,14 @@ static neap_status put(neap_run *run, neap_error *error) {
   neap_store *store = run->store;
   int64_t machine_id = store->machine_id, run_id = 0;
   bool found = true;
+
+  /* Nothing counts as written before the commit: what is refused comes with the next try. */
   fill_row(run);
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = neap_store_machine(store, &machine_id, error);
   if (status == NEAP_OK) status = put_rows(run, machine_id, &run_id, &found, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
+
   /* Only now it is in the file. A row that somebody has deleted is not made again. */
   store->machine_id = machine_id;
   run->run_id = run_id;
@@ -381,15 +413,18 @@ static neap_status write_run(neap_run *run, bool soon, neap_error *error) {
   neap_store *store = run->store;
   neap_error own = {0};
   if (!has_news(run)) return NEAP_OK;
+
   const int64_t now = neap_clock_ns();
   const bool in_vain = store->locked_ns != 0 && now - store->locked_ns < GIVE_UP_NS;
   const bool briefly = soon || in_vain;
   if (briefly) sqlite3_busy_timeout(store->db, WAIT_MS);
+
   neap_status status = put(run, &own);
   if (briefly) sqlite3_busy_timeout(store->db, store->timeout_ms);
   run->written_ns = neap_clock_ns();
   if (status == NEAP_OK) store->locked_ns = 0;
   if (status != NEAP_OK && !soon) store->locked_ns = run->written_ns;
+
   /* On the way a lock is nothing to speak of: it is tried again. What else is in the way is said
    * once. */
   const bool is_locked = (sqlite3_errcode(store->db) & 0xff) == SQLITE_BUSY;
@@ -425,16 +460,21 @@ static bool is_main(const neap_run *run, const neap_run_row *part) {
 /* The largest of its programs, and the first that has a plan with a row. */
 static neap_status merge(neap_run *run, const neap_run_row *part, neap_error *error) {
   neap_run_row *row = &run->row;
+
+  /* What the caller has not named is named by the first program. */
   if ((row->net == NULL && !copy_text(run, part->net, &row->net)) ||
       (row->mode == NULL && !copy_text(run, part->mode, &row->mode)) ||
       (row->script == NULL && !copy_text(run, part->script, &row->script)) ||
       (row->tag == NULL && !copy_text(run, part->tag, &row->tag)))
     return neap_fail_memory(error, 256, "what a run is called");
+
   /* Of a look at data, the evaluation of a training, only the bytes count. */
   if (!is_main(run, part)) {
     row->planned_bytes = NEAP_MAX(row->planned_bytes, part->planned_bytes);
     return NEAP_OK;
   }
+
+  /* Of several sizes of one net, or several nets, the run's row tells the largest. */
   if (row->plan_id == 0) row->plan_id = part->plan_id;
   row->batch = NEAP_MAX(row->batch, part->batch);
   row->planned_bytes = NEAP_MAX(row->planned_bytes, part->planned_bytes);
@@ -459,6 +499,8 @@ static neap_status join(neap_run *run, const neap_run_row *part, int64_t *progra
                         neap_error *error) {
   if (!neap_list_grow(&run->program, &run->cap_program, run->n_program + 1, sizeof *run->program))
     return neap_fail_memory(error, sizeof *run->program, "a program of a run");
+
+  /* Names are interned: they stay when the session and its net are gone. */
   program *p = &run->program[run->n_program];
   *p = (program){.row = {.program_no = run->n_program + 1,
                          .plan_id = part->plan_id,
@@ -469,6 +511,8 @@ static neap_status join(neap_run *run, const neap_run_row *part, int64_t *progra
                  .dirty = true};
   if (p->row.net == NULL || p->row.mode == NULL)
     return neap_fail_memory(error, 64, "what a program of a run is called");
+
+  /* Counted only now, so that a refused program leaves no half of one. */
   neap_uuid_text(neap_wall_ms(), p->uuid);
   *program_no = ++run->n_program;
   run->dirty = true;
@@ -508,10 +552,13 @@ void neap_store_run_fail(neap_run *run, const neap_error *error) {
 
 void neap_run_step(neap_run *run, int64_t at_step, int64_t ns) {
   if (run == NULL) return;
+
   if (!run->going) start(run);
   neap_durations_add(&run->took, ns);
   run->at_step = at_step;
   run->dirty = true;
+
+  /* A step that went well: what failed before was got over. */
   if (run->failed.code != NEAP_OK) neap_error_clear(&run->failed);
   if (neap_clock_ns() - run->written_ns >= SOON_NS) (void)write_run(run, true, NULL);
 }
@@ -523,18 +570,24 @@ neap_status neap_run_end(neap_run *run, const char *status, const neap_error *wh
   static const char *const known[] = {"finished", "interrupted", "failed", "refused"};
   const char *word = NULL;
   if (run == NULL) return NEAP_OK;
+
+  /* What is not said follows: the reason is the last step's, and the status that of the reason. */
   if (why == NULL) why = &run->failed;
   if (status == NULL) status = status_of(why);
   for (int i = 0; i < NEAP_COUNT(known); i++)
     if (strcmp(status, known[i]) == 0) word = known[i];
+
   if (word == NULL)
     return neap_fail(error, NEAP_ARGUMENT,
                      "the status of a run is \"finished\", \"interrupted\", \"failed\" or "
                      "\"refused\", got \"%s\"",
                      status);
+
   /* One that never began has nothing to tell, but why it could not. */
   const bool is_told = run->begun || word == known[2] || word == known[3];
   if (!is_told) return NEAP_OK;
+
+  /* A run may end more than once: steps that follow make it go on. */
   run->begun = run->dirty = true;
   run->going = false;
   run->ended = word;
@@ -545,9 +598,11 @@ neap_status neap_run_end(neap_run *run, const char *status, const neap_error *wh
 void neap_run_close(neap_run *run) {
   if (run == NULL || --run->n_ref > 0) return;
   neap_store *store = run->store;
+
   /* What can't be written stays on the handle, and is tried again with the next write there. */
   if (run->going) (void)neap_run_end(run, NULL, NULL, NULL);
   (void)write_run(run, false, NULL);
+
   if (!has_news(run)) {
     unlink_run(store, run);
     free_run(run);
@@ -571,6 +626,7 @@ neap_status neap_db_end_runs(neap_db *db, const char *status, const neap_error *
                              neap_error *error) {
   neap_status result = NEAP_OK;
   for (neap_run *run = db->run; run != NULL; run = run->next) {
+    /* Closed already: it is one of those below. */
     if (run->n_ref == 0) continue;
     neap_error *first = result == NEAP_OK ? error : NULL;
     neap_status one =

@@ -30,7 +30,10 @@ neap_status neap_store_insert_run(neap_store *store, const neap_run_row *row, in
   NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
   char uuid[37];
   neap_uuid_text(row->started_ms != 0 ? row->started_ms : row->started_at * 1000, uuid);
+
+  /* Ids sort by the time that is in them: that of the start, as a run may be stored at its end. */
   neap_sql sql = neap_sql_insert(store, "run", 3, "plan_id, machine_id, uuid", 1, &kind, "", lost);
+
   /* The run outlives its plan. */
   if (has_plan)
     neap_sql_int(&sql, row->plan_id);
@@ -55,6 +58,9 @@ neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_
     "?, error = ?, "
     "plan_id = coalesce(plan_id, (SELECT plan_id FROM plan WHERE plan_id = ?)) WHERE run_id = ?",
     lost);
+
+  /* In the order of the statement. 0 stands for what is not known yet, which the file has as
+   * null. */
   neap_sql_int(&sql, row->n_step);
   neap_sql_int(&sql, row->seen_at);
   bind_unless_0(&sql, row->ended_at);
@@ -67,8 +73,12 @@ neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_
   bind_unless_0(&sql, row->resident_bytes);
   neap_sql_text(&sql, row->status);
   neap_sql_text(&sql, row->error);
+
+  /* A plan that the run's row has stays; one that came later is taken if it is still there. */
   neap_sql_int(&sql, row->plan_id);
   neap_sql_int(&sql, run_id);
+
+  /* No row: somebody has deleted the run. */
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   *found = sqlite3_changes64(store->db) > 0;
@@ -80,6 +90,7 @@ neap_status neap_store_insert_run_time(neap_store *store, int64_t run_id, const 
   /* A run that was put back to an earlier step comes by a step twice. */
   neap_sql sql =
     neap_sql_new(store, "INSERT OR REPLACE INTO run_time VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", lost);
+
   neap_sql_int(&sql, run_id);
   neap_sql_int(&sql, row->at_step);
   neap_sql_int(&sql, row->at_ms);
@@ -89,6 +100,7 @@ neap_status neap_store_insert_run_time(neap_store *store, int64_t run_id, const 
   neap_sql_int(&sql, row->took.p95_ns);
   bind_unless_0(&sql, row->held_bytes);
   bind_unless_0(&sql, row->resident_bytes);
+
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
@@ -120,12 +132,16 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
                                neap_error *error) {
   static const char lost[] = "this run is not stored";
   int64_t machine_id = 0, id = 0;
+
   /* A run that says nothing else has gone well. */
   neap_run_row kept = *row;
   if (kept.status == NULL) kept.status = "finished";
+
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = neap_store_machine(store, &machine_id, error);
   if (status == NEAP_OK) status = neap_store_insert_run(store, &kept, machine_id, lost, &id, error);
+
+  /* Runs have programs always: one that is stored by itself has one, which says the same. */
   const neap_program_row program = {.program_no = 1,
                                     .plan_id = row->plan_id,
                                     .net = row->net,
@@ -141,6 +157,8 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
   neap_uuid_text(neap_wall_ms(), uuid);
   if (status == NEAP_OK) status = neap_store_put_program(store, id, uuid, &program, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
+
+  /* Only what is committed is kept in the handle. */
   store->machine_id = machine_id;
   *run_id = id;
   return NEAP_OK;
@@ -149,6 +167,7 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
 neap_status neap_store_put_program(neap_store *store, int64_t run_id, const char *uuid,
                                    const neap_program_row *row, neap_error *error) {
   static const char lost[] = "a program of this run is not stored";
+
   /* Its columns are named here, not by their description: a step that finds a second gone comes by,
    * and takes no memory. */
   static const char text[] =
@@ -159,9 +178,14 @@ neap_status neap_store_put_program(neap_store *store, int64_t run_id, const char
     "= "
     "excluded.step_min_ns, step_median_ns = excluded.step_median_ns, step_p95_ns = "
     "excluded.step_p95_ns, held_bytes = excluded.held_bytes";
+
+  /* As with runs: a plan that was pruned is none. */
   bool has_plan;
   NEAP_TRY(find_plan_row(store, row->plan_id, lost, &has_plan, error));
   neap_sql sql = neap_sql_new(store, text, lost);
+
+  /* In the order of the statement. Of a program that is there, only steps, times and held bytes are
+   * taken over. */
   neap_sql_int(&sql, run_id);
   neap_sql_int(&sql, row->program_no);
   neap_sql_text(&sql, uuid);
@@ -175,6 +199,7 @@ neap_status neap_store_put_program(neap_store *store, int64_t run_id, const char
   bind_unless_0(&sql, row->step_p95_ns);
   neap_sql_int(&sql, row->planned_bytes);
   bind_unless_0(&sql, row->held_bytes);
+
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   return status;
@@ -188,10 +213,14 @@ neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int64_t pr
   neap_row_kind kind = NEAP_ROW_RUN_OP;
   neap_sql sql =
     neap_sql_new(store, "DELETE FROM program_op WHERE run_id = ? AND program_no = ?", lost);
+
+  /* The old ones go in the same transaction: whoever reads meanwhile sees either. */
   neap_sql_int(&sql, run_id);
   neap_sql_int(&sql, program_no);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
+
+  /* One statement for all rows, whose columns are those that neap.h describes. */
   sql = neap_sql_insert(store, "program_op", 2, "run_id, program_no", 1, &kind, "", lost);
   for (int i = 0; i < n && status == NEAP_OK; i++) {
     neap_sql_int(&sql, run_id);
@@ -227,9 +256,12 @@ static bool is_lost(const neap_sql *sql, int64_t now) {
   neap_process process = {.id = sqlite3_column_int64(sql->stmt, 2)};
   const char *host = (const char *)sqlite3_column_text(sql->stmt, 1),
              *key = (const char *)sqlite3_column_text(sql->stmt, 3);
+
+  /* Runs from before there were keys: whoever wrote them is long gone. */
   if (key == NULL) return true;
   snprintf(process.host, sizeof process.host, "%s", host != NULL ? host : "");
   snprintf(process.key, sizeof process.key, "%s", key);
+
   neap_process_state state = neap_process_look(&process);
   if (state == NEAP_PROCESS_UNKNOWN) return now - sqlite3_column_int64(sql->stmt, 4) > A_DAY;
   return state == NEAP_PROCESS_GONE;
@@ -247,6 +279,8 @@ static neap_status find_lost(neap_store *store, int64_t after, int64_t *run_id, 
   neap_status status;
   bool row = true;
   *n = 0;
+
+  /* Only noted here: they are written when this statement has ended. */
   while (*n < MOST_LOST && (status = neap_sql_step(&sql, &row, error)) == NEAP_OK && row)
     if (is_lost(&sql, now)) run_id[(*n)++] = sqlite3_column_int64(sql.stmt, 0);
   if (*n == MOST_LOST) status = NEAP_OK;
@@ -258,6 +292,7 @@ static neap_status mark(neap_store *store, const int64_t *run_id, int n, const c
                         neap_error *error) {
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = NEAP_OK;
+
   /* Its end is when it was seen last. */
   neap_sql sql = neap_sql_new(store,
                               "UPDATE run SET status = 'lost', ended_at = seen_at WHERE run_id = ? "
@@ -276,6 +311,8 @@ neap_status neap_store_mark_lost(neap_store *store, neap_error *error) {
   int64_t run_id[MOST_LOST];
   int n;
   int64_t after = 0;
+
+  /* So many at a time, by number, since those that live stay `running` and would be found again. */
   do {
     NEAP_TRY(find_lost(store, after, run_id, &n, lost, error));
     if (n > 0) NEAP_TRY(mark(store, run_id, n, lost, error));

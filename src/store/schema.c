@@ -51,6 +51,8 @@ static const char find_lost[] =
  * kept, and must not keep the file from being used. */
 static neap_status restore_schema(neap_store *store, neap_error *error) {
   for (int64_t n_failed = 0;;) {
+    /* One at a time, since each that is made is no longer lost; those that failed stay, and are
+     * passed over. */
     neap_sql sql = neap_sql_new(store, find_lost, lost);
     neap_sql_int(&sql, n_failed);
     bool row;
@@ -59,6 +61,7 @@ static neap_status restore_schema(neap_store *store, neap_error *error) {
     neap_sql_fini(&sql);
     if (status != NEAP_OK || !row) return status;
     if (text == NULL) return neap_fail_memory(error, 256, "a user's trigger or index");
+
     if (sqlite3_exec(store->db, text, NULL, NULL, NULL) != SQLITE_OK) n_failed++;
     neap_free(text);
   }
@@ -73,6 +76,8 @@ static neap_status run_migration(neap_store *store, const char *text, int64_t ve
   NEAP_TRY(neap_store_exec(store, keep_schema, lost, error));
   NEAP_TRY(neap_store_exec(store, text, lost, error));
   NEAP_TRY(restore_schema(store, error));
+
+  /* The number goes with the tables: both or neither. */
   snprintf(set, sizeof set, "PRAGMA user_version = %d; PRAGMA application_id = %d",
            (int)version + 1, APPLICATION_ID);
   return neap_store_exec(store, set, lost, error);
@@ -83,15 +88,20 @@ static neap_status run_migration(neap_store *store, const char *text, int64_t ve
  * followed by the references of the user's tables, and a dropped one would delete their rows. */
 static neap_status apply_next(neap_store *store, int64_t *version, neap_error *error) {
   NEAP_TRY(neap_store_exec(store, "PRAGMA foreign_keys = OFF", lost, error));
+
   neap_status status = neap_store_begin(store, lost, error);
   const char *text = NULL;
   if (status == NEAP_OK) {
+    /* Read again under the lock: another process may have been here first. */
     status = neap_store_number(store, "PRAGMA user_version", lost, version, error);
     if (status == NEAP_OK) text = migration((int)*version);
     if (text != NULL) status = run_migration(store, text, *version, error);
     status = neap_store_end(store, status, lost, error);
   }
+
   if (status == NEAP_OK && text != NULL) ++*version;
+
+  /* On again in any case, and its failure told only if there is no other. */
   neap_status on =
     neap_store_exec(store, "PRAGMA foreign_keys = ON", lost, status == NEAP_OK ? error : NULL);
   return status != NEAP_OK ? status : on;
@@ -140,6 +150,7 @@ static neap_status drop_views(neap_store *store, neap_error *error) {
     neap_status status = neap_sql_step(&sql, &row, error);
     char *drop = row ? neap_strdup((const char *)sqlite3_column_text(sql.stmt, 0)) : NULL;
     neap_sql_fini(&sql);
+
     if (status != NEAP_OK || !row) return status;
     if (drop == NULL) return neap_fail_memory(error, 256, "the name of a view");
     status = neap_store_exec(store, drop, lost, error);
@@ -156,12 +167,14 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
   char hash[64], held[64], planner[64];
   if (views == NULL)
     return neap_fail(error, NEAP_INTERNAL, "db/views.sql is not part of this program");
+
   /* The hash says whether the text is another one; the views themselves are not compared. */
   neap_hash_text(neap_hash_bytes(views, n), hash);
   NEAP_TRY(read_meta(store, "views_hash", held, error));
   NEAP_TRY(read_meta(store, "planner_version", planner, error));
   if (store->readonly || (strcmp(hash, held) == 0 && strcmp(planner, NEAP_PLANNER_VERSION) == 0))
     return NEAP_OK;
+
   /* Views and facts in one transaction: another process sees the old ones or the new ones. */
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = drop_views(store, error);
@@ -186,20 +199,26 @@ static neap_status check_owner(neap_store *store, neap_error *error) {
 neap_status neap_store_migrate(neap_store *store, neap_error *error) {
   int64_t version = 0;
   int newest = newest_version();
+
   /* What can't be brought up is refused before anything is written. */
   NEAP_TRY(check_owner(store, error));
   NEAP_TRY(neap_store_number(store, "PRAGMA user_version", lost, &version, error));
+
+  /* A newer file is not written by what does not know its tables. */
   if (version > newest) {
     neap_fail(error, NEAP_DB,
               "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d",
               lost, store->path, (long long)version, newest);
     return neap_hint(error, "use the newer Neap, or set NEAP_DB to another file");
   }
+
+  /* Nor is an older one read by views that it does not have. */
   if (version < newest && store->readonly)
     return neap_fail(
       error, NEAP_DB,
       "%s: database \"%s\" has schema %lld, must be brought to %d, and can only be read", lost,
       store->path, (long long)version, newest);
+
   /* One step after another, each by itself: a file is at every moment of some version. */
   while (version < newest) NEAP_TRY(apply_next(store, &version, error));
   return renew_views(store, error);

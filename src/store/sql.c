@@ -7,7 +7,10 @@
 neap_status neap_store_fail(const neap_store *store, int rc, const char *lost, neap_error *error) {
   /* The deepest failure has spoken first, and is kept. */
   if (error == NULL || error->code != NEAP_OK) return error == NULL ? NEAP_DB : error->code;
+
+  /* SQLite's words are those of the handle; without one, of the code. */
   const char *detail = store->db != NULL ? sqlite3_errmsg(store->db) : sqlite3_errstr(rc);
+
   /* Codes have their kind in the lowest byte. Each kind says what to do about it. */
   switch (rc & 0xff) {
     case SQLITE_BUSY:
@@ -95,11 +98,13 @@ neap_status neap_sql_step(neap_sql *sql, bool *row, neap_error *error) {
   *row = sql->rc == SQLITE_ROW;
   bool done = sql->rc == SQLITE_ROW || sql->rc == SQLITE_DONE;
   neap_status status = done ? NEAP_OK : neap_store_fail(sql->store, sql->rc, sql->lost, error);
+
   /* No further row: ready for new values, from the first parameter on. */
   if (!*row && sql->stmt != NULL) {
     sqlite3_reset(sql->stmt);
     sql->n_bound = 0;
   }
+
   /* The next step starts anew; a failure stays. */
   if (done) sql->rc = SQLITE_OK;
   return status;

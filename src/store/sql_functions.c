@@ -39,6 +39,8 @@ char *neap_unzip(const void *zip, size_t n_zip, int64_t n) {
   uLongf got = (uLongf)n;
   bool is_plain = (size_t)n == n_zip;
   if (is_plain) neap_copy_bytes(text, zip, n_zip);
+
+  /* Exactly as long as it claims: shorter is damaged too. */
   bool is_whole =
     is_plain || (uncompress((Bytef *)text, &got, zip, (uLong)n_zip) == Z_OK && got == (uLongf)n);
   if (!is_whole) {
@@ -57,6 +59,7 @@ static void compress_blob(sqlite3_context *context, int n_arg, sqlite3_value **a
     sqlite3_result_error_nomem(context);
     return;
   }
+
   sqlite3_result_blob64(context, zip, n_zip, SQLITE_TRANSIENT);
   neap_free(zip);
 }
@@ -146,6 +149,8 @@ int neap_sql_add_functions(sqlite3 *db) {
     {"neap_hash", 1, SQLITE_DETERMINISTIC, hash_text},
     {"neap_uuid", 1, 0, make_uuid},
   };
+
+  /* Harmless ones, so that views and triggers may call them even where SQLite trusts no schema. */
   for (int i = 0; i < NEAP_COUNT(function); i++) {
     int rc = sqlite3_create_function_v2(db, function[i].name, function[i].n_arg,
                                         SQLITE_UTF8 | SQLITE_INNOCUOUS | function[i].flags, NULL,
