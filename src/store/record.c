@@ -407,6 +407,17 @@ static neap_status put(neap_run *run, neap_error *error) {
 /* Whether the file lacks something. One that never began has nothing to tell. */
 static bool has_news(const neap_run *run) { return run->begun && run->dirty && !run->gone; }
 
+/* What a write said, for whoever asks the run. On the way, `soon`, a lock is nothing to speak of:
+ * it is tried again. What else is in the way is said once, until a write goes well. */
+static void note_warning(neap_run *run, neap_status status, const neap_error *why, bool soon) {
+  const bool is_locked = (sqlite3_errcode(run->store->db) & 0xff) == SQLITE_BUSY;
+  if (status == NEAP_OK)
+    run->warning[0] = '\0';
+  else if (run->warning[0] == '\0' && !(soon && is_locked))
+    snprintf(run->warning, sizeof run->warning, "%.160s%s%.90s", why->message,
+             why->hint[0] != '\0' ? "; " : "", why->hint);
+}
+
 /* Waits for another process's lock as long as the handle may, or `soon`: just for a moment. Of many
  * runs that end while the file is locked the first one waits for all. */
 static neap_status write_run(neap_run *run, bool soon, neap_error *error) {
@@ -425,14 +436,7 @@ static neap_status write_run(neap_run *run, bool soon, neap_error *error) {
   if (status == NEAP_OK) store->locked_ns = 0;
   if (status != NEAP_OK && !soon) store->locked_ns = run->written_ns;
 
-  /* On the way a lock is nothing to speak of: it is tried again. What else is in the way is said
-   * once. */
-  const bool is_locked = (sqlite3_errcode(store->db) & 0xff) == SQLITE_BUSY;
-  if (status == NEAP_OK)
-    run->warning[0] = '\0';
-  else if (run->warning[0] == '\0' && !(soon && is_locked))
-    snprintf(run->warning, sizeof run->warning, "%.160s%s%.90s", own.message,
-             own.hint[0] != '\0' ? "; " : "", own.hint);
+  note_warning(run, status, &own, soon);
   if (error != NULL && error->code == NEAP_OK) *error = own;
   return status;
 }

@@ -126,6 +126,25 @@ neap_status neap_store_insert_metric(neap_sql *sql, int64_t run_id, const char *
 
 /* ---- each by itself -------------------------------------------------------------------------- */
 
+/* Runs have programs always: one that is stored by itself has one, which says the same. */
+static neap_status put_only_program(neap_store *store, int64_t run_id, const neap_run_row *row,
+                                    neap_error *error) {
+  const neap_program_row program = {.program_no = 1,
+                                    .plan_id = row->plan_id,
+                                    .net = row->net,
+                                    .mode = row->mode,
+                                    .batch = row->batch,
+                                    .n_step = row->n_step,
+                                    .step_min_ns = row->step_min_ns,
+                                    .step_median_ns = row->step_median_ns,
+                                    .step_p95_ns = row->step_p95_ns,
+                                    .planned_bytes = row->planned_bytes,
+                                    .held_bytes = row->held_bytes};
+  char uuid[37];
+  neap_uuid_text(neap_wall_ms(), uuid);
+  return neap_store_put_program(store, run_id, uuid, &program, error);
+}
+
 /* The machine's row is made with the first run that needs it; its id is kept once it is sure to be
  * in the file. */
 neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64_t *run_id,
@@ -141,21 +160,7 @@ neap_status neap_store_add_run(neap_store *store, const neap_run_row *row, int64
   neap_status status = neap_store_machine(store, &machine_id, error);
   if (status == NEAP_OK) status = neap_store_insert_run(store, &kept, machine_id, lost, &id, error);
 
-  /* Runs have programs always: one that is stored by itself has one, which says the same. */
-  const neap_program_row program = {.program_no = 1,
-                                    .plan_id = row->plan_id,
-                                    .net = row->net,
-                                    .mode = row->mode,
-                                    .batch = row->batch,
-                                    .n_step = row->n_step,
-                                    .step_min_ns = row->step_min_ns,
-                                    .step_median_ns = row->step_median_ns,
-                                    .step_p95_ns = row->step_p95_ns,
-                                    .planned_bytes = row->planned_bytes,
-                                    .held_bytes = row->held_bytes};
-  char uuid[37];
-  neap_uuid_text(neap_wall_ms(), uuid);
-  if (status == NEAP_OK) status = neap_store_put_program(store, id, uuid, &program, error);
+  if (status == NEAP_OK) status = put_only_program(store, id, row, error);
   NEAP_TRY(neap_store_end(store, status, lost, error));
 
   /* Only what is committed is kept in the handle. */
