@@ -21,6 +21,29 @@ static const char *const shape_of[] = {"(8,6)", "(8)", "(3,8)", "(3)"};
 
 typedef enum method { NONE, SGD, ADAM, CLIPPED, N_METHOD } method;
 
+/* Of parameter i, with the state that the method keeps. */
+static inline neap_status add_update(neap_net *net, method update, int i, neap_error *error) {
+  const char *p = parameter[i], *shape = shape_of[i];
+  switch (update) {
+    case CLIPPED:
+      return neap_net_add_text(
+        net, error,
+        "%s_grad = ClipByNorm(%s_grad, norm) { max = 0.1 } as clip_%s\n%s = Sgd(%s, %s_grad, rate)",
+        p, p, p, p, p, p);
+    case SGD:
+      return neap_net_add_text(
+        net, error,
+        "state %s.m f32 %s = Constant\n%s, %s.m = Sgd(%s, %s_grad, lr, %s.m) { momentum = 0.9 }", p,
+        shape, p, p, p, p, p);
+    default:
+      return neap_net_add_text(
+        net, error,
+        "state %s.m f32 %s = Constant\nstate %s.v f32 %s = Constant\nstate %s.t i64 () = Constant\n"
+        "%s, %s.m, %s.v, %s.t = Adam(%s, %s_grad, lr, %s.m, %s.v, %s.t)",
+        p, shape, p, shape, p, p, p, p, p, p, p, p, p, p);
+  }
+}
+
 /* A classifier of n rows, with its gradient and an update. CLIPPED writes the clipped gradients
  * over the names of the gradients, and scales the rate by a constant that is computed before the
  * gradients are. */
@@ -30,6 +53,7 @@ static inline neap_status make_net(int64_t n, method update, neap_net **out, nea
   NEAP_TRY(neap_net_add_text(net, error,
                              "input x f32 (%lld,6)\ninput y i32 (%lld)\ninput lr f32 (1)",
                              (long long)n, (long long)n));
+
   for (int i = 0; i < 4; i++)
     NEAP_TRY(neap_net_add_text(net, error, "param %s f32 %s = %s", parameter[i], shape_of[i],
                                i % 2 == 0 ? "Xavier" : "Constant"));
@@ -38,30 +62,15 @@ static inline neap_status make_net(int64_t n, method update, neap_net **out, nea
                       "half = Constant() { shape = {1}, value = 0.5 }\nrate = Mul(lr, half)\n"
                       "sum = FC(x, w1, b1)\nhidden = Tanh(sum)\nscore = FC(hidden, w2, b2)\n"
                       "loss = SoftmaxCrossEntropy(score, y)\naccuracy = Accuracy(score, y)"));
+
+  /* Gradients are asked of a net that trains only; what clips reads them all, so it comes before
+   * any update. */
   if (update == NONE) return neap_net_add_text(net, error, "outputs loss, accuracy, score");
   NEAP_TRY(neap_net_add_gradient(net, "loss", 0, NULL, NULL, NULL, error));
   if (update == CLIPPED)
     NEAP_TRY(neap_net_add_text(net, error,
                                "norm = GradNorm(w1_grad, b1_grad, w2_grad, b2_grad) as norm_op"));
-  for (int i = 0; i < 4; i++) {
-    const char *p = parameter[i], *shape = shape_of[i];
-    if (update == CLIPPED)
-      NEAP_TRY(neap_net_add_text(
-        net, error,
-        "%s_grad = ClipByNorm(%s_grad, norm) { max = 0.1 } as clip_%s\n%s = Sgd(%s, %s_grad, rate)",
-        p, p, p, p, p, p));
-    else if (update == SGD)
-      NEAP_TRY(neap_net_add_text(
-        net, error,
-        "state %s.m f32 %s = Constant\n%s, %s.m = Sgd(%s, %s_grad, lr, %s.m) { momentum = 0.9 }", p,
-        shape, p, p, p, p, p));
-    else
-      NEAP_TRY(neap_net_add_text(
-        net, error,
-        "state %s.m f32 %s = Constant\nstate %s.v f32 %s = Constant\nstate %s.t i64 () = Constant\n"
-        "%s, %s.m, %s.v, %s.t = Adam(%s, %s_grad, lr, %s.m, %s.v, %s.t)",
-        p, shape, p, shape, p, p, p, p, p, p, p, p, p, p));
-  }
+  for (int i = 0; i < 4; i++) NEAP_TRY(add_update(net, update, i, error));
   return neap_net_add_text(
     net, error,
     update == CLIPPED ? "outputs loss, accuracy, score, norm" : "outputs loss, accuracy, score");
@@ -117,12 +126,15 @@ static inline neap_status train(method update, int64_t rows, const neap_options 
   neap_session *session = NULL;
   neap_micro *micro = NULL;
   memset(out, 0, sizeof *out);
+
   neap_status status = make_net(12, update, &net, error);
   if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
   if (status == NEAP_OK)
     status = rows == 0 ? neap_session_open(ws, net, options, &session, error)
                        : neap_micro_open(ws, net, rows, options, &micro, error);
   neap_net_free(net);
+
+  /* The same three batches whatever the way, so that what comes out may be compared. */
   for (int k = 0; k < 3 && status == NEAP_OK; k++) {
     status = write_batch(ws, 12, k, -1, error);
     if (status == NEAP_OK)
@@ -132,6 +144,7 @@ static inline neap_status train(method update, int64_t rows, const neap_options 
     if (status == NEAP_OK)
       status = neap_workspace_read(ws, "accuracy", NEAP_DTYPE_F32, 1, &out->accuracy[k], error);
   }
+
   if (status == NEAP_OK && update == CLIPPED)
     status = neap_workspace_read(ws, "norm", NEAP_DTYPE_F32, 1, &out->norm, error);
   if (status == NEAP_OK) status = read_all(ws, "", out->parameter, error);

@@ -30,12 +30,16 @@ static inline double get(const value *v, int64_t i) {
   return neap_element_get(v->type.dtype, v->data, i);
 }
 
-/* Lane of element `index` (row-major number) of a type in a layout, in elements. */
+/* Lane of element `index` (row-major number) of a type in a layout, in elements. Written anew here,
+ * so that a layout's own arithmetic is not checked by itself. */
 static inline int64_t lane(const neap_type *type, const neap_layout *layout, int64_t index) {
   int64_t at[NEAP_MAX_DIM], pos = 0;
   const neap_shape *s = &type->shape;
   if (layout->kind == NEAP_LAYOUT_PLAIN) return index;
   for (int d = s->n_dim - 1; d >= 0; d--) at[d] = index % s->dim[d], index /= s->dim[d];
+
+  /* The outer part: which block, dimension by dimension in the layout's order. A dimension's block
+   * is the product of all its inner ones; the last one may not be full. */
   for (int k = 0; k < s->n_dim; k++) {
     int d = layout->order[k];
     int64_t block = 1;
@@ -43,6 +47,8 @@ static inline int64_t lane(const neap_type *type, const neap_layout *layout, int
       if (layout->inner_dim[i] == d) block *= layout->inner_block[i];
     pos = pos * ((s->dim[d] + block - 1) / block) + at[d] / block;
   }
+
+  /* The inner part: where within the block. One dimension may be there more than once. */
   for (int i = 0; i < layout->n_inner; i++) {
     int64_t below = 1; /* of the same dimension, in faster inner blocks */
     for (int j = i + 1; j < layout->n_inner; j++)
@@ -73,6 +79,7 @@ static inline void unpack(const void *from, const neap_layout *layout, value *v)
     used[l] = true;
     neap_element_set(v->type.dtype, v->data, i, neap_element_get(v->type.dtype, from, l));
   }
+
   int bad = 0;
   for (int64_t l = 0; l < lanes; l++)
     bad += !used[l] && neap_element_get(v->type.dtype, from, l) != 0.0;
@@ -130,21 +137,24 @@ static inline neap_status infer(run *r, neap_error *error) {
   return NEAP_OK;
 }
 
-/* Chooses, binds, runs twice over poisoned outputs. False: the engine does not take the case. A
- * stash input is passed as it is. */
-static inline bool perform(run *r) {
+static inline const neap_kernel *kernel_of(const run *r) {
   const neap_kernel *kernel = r->op->kernels;
-  neap_type in[MAX], out[MAX];
-  for (int i = 0; i < r->n_in; i++) in[i] = r->in[i].type;
-  for (int i = 0; i < r->n_out; i++) out[i] = r->out[i].type;
   while (kernel->run != NULL && kernel->engine != r->engine) kernel++;
-  if (kernel->run == NULL) return false;
-  memcpy(r->layout_in, r->at_hand, sizeof r->layout_in);
-  if (kernel->choose != NULL || !kernel->any_layout) memset(r->layout_in, 0, sizeof r->layout_in);
+  return kernel->run != NULL ? kernel : NULL;
+}
+
+/* Layouts, scratch and stash, into the run's choice. False: the kernel does not take the case. */
+static inline bool choose_with(run *r, const neap_kernel *kernel, const neap_type *in,
+                               const neap_type *out) {
+  /* What takes any layout, and chooses none, takes what is at hand, and gives the same. Others
+   * begin with plain ones. */
+  bool is_any = kernel->choose == NULL && kernel->any_layout;
+  memset(r->layout_in, 0, sizeof r->layout_in);
+  if (is_any) memcpy(r->layout_in, r->at_hand, sizeof r->layout_in);
+  for (int i = 0; i < r->n_out && is_any; i++) r->layout_out[i] = r->layout_in[0];
+
   r->choice = (neap_choice){
     .engine = r->engine, .n_thread = r->n_thread, .in = r->layout_in, .out = r->layout_out};
-  if (kernel->choose == NULL && kernel->any_layout)
-    for (int i = 0; i < r->n_out; i++) r->layout_out[i] = r->layout_in[0];
   neap_choose c = {.op = r->op,
                    .attrs = r->attrs,
                    .n_in = r->n_in,
@@ -156,7 +166,43 @@ static inline bool perform(run *r) {
                    .pair = r->pair,
                    .scratch_limit = r->scratch_limit != 0 ? r->scratch_limit : SIZE_MAX,
                    .choice = &r->choice};
-  if (!neap_kernel_choose(kernel, &c)) return false;
+  return neap_kernel_choose(kernel, &c);
+}
+
+/* An input in the layout that was chosen. A stash is passed as it is; an operand that is left out
+ * has no bytes. */
+static inline neap_operand input_of(const run *r, int i) {
+  const value *v = &r->in[i];
+  neap_operand x = {NULL, v->type, r->layout_in[i]};
+  if (v->type.dtype == NEAP_DTYPE_NONE) return x;
+  if (v->type.dtype == NEAP_DTYPE_U8) {
+    x.data = v->data;
+    return x;
+  }
+
+  x.data = buffer_of(&v->type, &r->layout_in[i], 0);
+  pack(v, &r->layout_in[i], x.data);
+  return x;
+}
+
+/* What the kernel wrote becomes the run's, plain; a stash as it is. */
+static inline void take_output(run *r, int i, const neap_operand *from) {
+  if (!is_stash(neap_op_output(r->op, i))) {
+    unpack(from->data, &r->layout_out[i], &r->out[i]);
+    free(from->data);
+    return;
+  }
+  free(r->out[i].data);
+  r->out[i].data = from->data;
+}
+
+/* Chooses, binds, runs twice over poisoned outputs. False: the engine does not take the case. */
+static inline bool perform(run *r) {
+  neap_type in[MAX], out[MAX];
+  for (int i = 0; i < r->n_in; i++) in[i] = r->in[i].type;
+  for (int i = 0; i < r->n_out; i++) out[i] = r->out[i].type;
+  const neap_kernel *kernel = kernel_of(r);
+  if (kernel == NULL || !choose_with(r, kernel, in, out)) return false;
 
   neap_bind bind = {.op = r->op,
                     .attrs = r->attrs,
@@ -167,25 +213,20 @@ static inline bool perform(run *r) {
                     .choice = &r->choice};
   void *object = NULL;
   if (kernel->bind != NULL) CHECK_OK(kernel->bind(&bind, &object, &error));
+
+  /* Outputs may be longer than their elements: blocks that are not full, and stashes. */
   neap_operand op_in[MAX] = {{0}}, op_out[MAX] = {{0}};
-  neap_fault fault = {0};
-  for (int i = 0; i < r->n_in; i++) {
-    op_in[i] = (neap_operand){NULL, in[i], r->layout_in[i]};
-    if (in[i].dtype == NEAP_DTYPE_NONE) continue;
-    if (in[i].dtype == NEAP_DTYPE_U8) {
-      op_in[i].data = r->in[i].data;
-    } else {
-      op_in[i].data = buffer_of(&in[i], &r->layout_in[i], 0);
-      pack(&r->in[i], &r->layout_in[i], op_in[i].data);
-    }
-  }
-  for (int i = 0; i < r->n_out; i++)
+  for (int i = 0; i < r->n_in; i++) op_in[i] = input_of(r, i);
+  for (int i = 0; i < r->n_out; i++) {
+    size_t stash_bytes = is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0;
     op_out[i] =
-      (neap_operand){buffer_of(&out[i], &r->layout_out[i],
-                               is_stash(neap_op_output(r->op, i)) ? r->choice.stash_bytes : 0),
-                     out[i], r->layout_out[i]};
+      (neap_operand){buffer_of(&out[i], &r->layout_out[i], stash_bytes), out[i], r->layout_out[i]};
+  }
+
+  /* Scratch holds NaN, so that what a kernel reads before it writes shows. */
   void *scratch = aligned_alloc(64, neap_align(r->choice.scratch_bytes) + 64);
   memset(scratch, 0xff, neap_align(r->choice.scratch_bytes) + 64);
+  neap_fault fault = {0};
   neap_call call = {.op = r->op,
                     .attrs = r->attrs,
                     .n_in = r->n_in,
@@ -197,21 +238,16 @@ static inline bool perform(run *r) {
                     .choice = &r->choice,
                     .n_thread = r->n_thread,
                     .fault = &fault};
+
+  /* Twice: the second run finds the scratch as the first has left it. */
   for (int turn = 0; turn < 2; turn++) {
     for (int i = 0; i < r->n_out; i++)
       if (!is_stash(neap_op_output(r->op, i)))
         memset(op_out[i].data, 0xff, neap_layout_bytes(&out[i], &r->layout_out[i]));
     kernel->run(&call);
   }
-  for (int i = 0; i < r->n_out; i++) {
-    if (is_stash(neap_op_output(r->op, i))) {
-      free(r->out[i].data);
-      r->out[i].data = op_out[i].data;
-    } else {
-      unpack(op_out[i].data, &r->layout_out[i], &r->out[i]);
-      free(op_out[i].data);
-    }
-  }
+
+  for (int i = 0; i < r->n_out; i++) take_output(r, i, &op_out[i]);
   for (int i = 0; i < r->n_in; i++)
     if (op_in[i].data != r->in[i].data) free(op_in[i].data);
   free(scratch);

@@ -126,6 +126,8 @@ static inline neap_graph *random_graph(int n_node, bool with_subs) {
   neap_graph *g = graph_new();
   for (int i = 0; i < 3; i++) input(g, "in", 256);
   int window = 1 + below(12); /* narrow graphs are chains, wide ones have many branches */
+
+  /* Each node reads what was made before it, mostly within the window. */
   for (int n = 0; n < n_node; n++) {
     const neap_op *op = ops[below(NEAP_COUNT(ops))];
     int n_in = op == &op_mul                       ? 2
@@ -136,9 +138,15 @@ static inline neap_graph *random_graph(int n_node, bool with_subs) {
       int from = g->n_value - 1 - below(below(8) == 0 ? g->n_value : NEAP_MIN(window, g->n_value));
       in[i] = from;
     }
+
+    /* Most have the size of what they read, since only then it may be written over; a few have not,
+     * so that the planner must look. */
     bool same_size = op != &op_plain && n_in > 0;
     size_t bytes = same_size ? g->value[in[0]].bytes : sizes[below(NEAP_COUNT(sizes))];
     if (op != &op_view && below(16) == 0) bytes = 512;
+
+    /* Few names, so that many values are versions of one blob; some outlive the run, some are no
+     * blob. */
     for (int o = 0; o < n_out; o++) {
       char name[16];
       snprintf(name, sizeof name, "b%d", below(20));
@@ -146,6 +154,8 @@ static inline neap_graph *random_graph(int n_node, bool with_subs) {
         below(16) == 0 ? value_new(g, name, bytes, NEAP_REGION_IO) : transient(g, name, bytes);
       if (below(8) == 0) g->value[out[o]].is_blob = false;
     }
+
+    /* Orders that no data asks for, and branches with values of their own. */
     int node = node_new(g, op, below(6) == 0 ? (size_t)below(3000) : 0, n_in, in, n_out, out);
     if (node > 0 && below(10) == 0) edge(g, below(node), node, NEAP_EDGE_ORDER);
     if (with_subs && below(20) == 0) {

@@ -59,12 +59,15 @@ static inline neap_status mlp_build(bool train, neap_net **out, neap_error *erro
                     error);
   if (s == NEAP_OK)
     s = mlp_declare(net, "b2", NEAP_ROLE_PARAMETER, NEAP_DTYPE_F32, NEAP_SHAPE(MLP_OUT), error);
+
   if (s == NEAP_OK) s = mlp_add(net, "FC", 3, NAMES("x", "w1", "b1"), "fc1", NULL, error);
   if (s == NEAP_OK) s = mlp_add(net, "Relu", 1, NAMES("fc1"), "relu1", NULL, error);
   if (s == NEAP_OK) s = mlp_add(net, "FC", 3, NAMES("relu1", "w2", "b2"), "fc2", NULL, error);
   if (s == NEAP_OK)
     s = mlp_add(net, "SoftmaxCrossEntropy", 2, NAMES("fc2", "label"), "loss", NULL, error);
   if (s == NEAP_OK) s = neap_net_set_outputs(net, 1, NAMES("loss"), error);
+
+  /* A parameter is updated under its own name: the op writes the blob that it reads. */
   const char *const w[] = {"w1", "b1", "w2", "b2"};
   if (s == NEAP_OK && train) {
     s = mlp_declare(net, "lr", NEAP_ROLE_INPUT, NEAP_DTYPE_F32, NEAP_SHAPE(1), error);

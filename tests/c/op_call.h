@@ -62,6 +62,9 @@ static inline void op_run(call_kit *k) {
     check_failures++;
     exit(1);
   }
+
+  /* An output in place shares its input's bytes. Each other one has a byte more, which tells
+   * whether the kernel writes behind it. */
   for (int i = 0; i < k->n_in; i++) in[i] = k->in[i].type;
   for (int i = 0; i < k->n_out; i++) {
     k->out[i].type = out[i];
@@ -72,6 +75,8 @@ static inline void op_run(call_kit *k) {
     k->out[i].data = neap_alloc_data(neap_type_bytes(&out[i]) + 1);
     memset(k->out[i].data, 0x7f, neap_type_bytes(&out[i]) + 1);
   }
+
+  /* Chosen as the driver does, but always the engine that the others are compared with. */
   const neap_kernel *kernel = ref_of(k->op);
   neap_layout layout_in[NEAP_OP_MAX_IN] = {{0}}, layout_out[NEAP_OP_MAX_OUT] = {{0}};
   neap_choice choice = {
@@ -87,6 +92,7 @@ static inline void op_run(call_kit *k) {
                         .scratch_limit = SIZE_MAX,
                         .choice = &choice};
   if (kernel->choose != NULL) CHECK(kernel->choose(&choose));
+
   void *scratch = neap_alloc_data(choice.scratch_bytes + 1);
   neap_call call = {.op = k->op,
                     .attrs = k->attrs,
@@ -156,6 +162,8 @@ static inline void check_inplace(const call_kit *done) {
   for (int p = 0; p < done->op->n_inplace; p++) {
     neap_pair pair = done->op->inplace[p];
     if (!neap_type_equal(&done->in[pair.in].type, &done->out[pair.out].type)) continue;
+
+    /* New copies of the inputs: the run before may have left only these. */
     call_kit k = *done;
     k.n_in = 0;
     for (int i = 0; i < done->n_in; i++)
@@ -164,6 +172,7 @@ static inline void check_inplace(const call_kit *done) {
     k.inplace_in = pair.in;
     k.inplace_out = pair.out;
     op_run(&k);
+
     for (int o = 0; o < k.n_out; o++) {
       bool same = memcmp(k.out[o].data, done->out[o].data, neap_type_bytes(&k.out[o].type)) == 0;
       if (!same)

@@ -114,6 +114,8 @@ static inline void run_kernel(op_call *c) {
   for (int i = 0; i < c->n_in; i++) in[i] = c->in[i].type;
   for (int k = 0; k < c->n_out; k++) out[k] = c->out[k].type;
   for (const neap_kernel *k = c->op->kernels; k->run != NULL; k++) {
+    /* The engine's first kernel that is there is the one; what it can't take is a failure of the
+     * test. */
     if (k->engine != c->engine) continue;
     neap_choose choose = {.op = c->op,
                           .attrs = c->attrs,
@@ -134,6 +136,8 @@ static inline void run_kernel(op_call *c) {
                       .choice = &choice,
                       .n_thread = c->n_thread,
                       .fault = &c->fault};
+
+    /* Behind the scratch a mark: a kernel takes no more than it has asked for. */
     call.scratch = buffer(choice.scratch_bytes);
     memset((char *)call.scratch + choice.scratch_bytes, 0x5a, 32);
     k->run(&call);

@@ -77,6 +77,8 @@ static inline void make_fixture(fixture *f) {
                                                                                     "block1", ""};
   static const char *const value_name[] = {"x", "a", "b", "c"};
   memset(f, 0, sizeof *f);
+
+  /* Three Relus in a row, in two scopes; one has no line, as ops that a rewrite adds. */
   for (int i = 0; i < 3; i++) {
     f->in[i] = i;
     f->out[i] = i + 1;
@@ -95,6 +97,8 @@ static inline void make_fixture(fixture *f) {
                              .choice = {.n_thread = 1, .in = &f->plain, .out = &f->plain},
                              .cost = {.flops = 16, .read_bytes = 64, .write_bytes = 64}};
   }
+
+  /* Each value in bytes of its own at first, alive from the op that writes it to the next one. */
   for (int v = 0; v < 4; v++) {
     f->value[v] = (neap_value){.name = value_name[v],
                                .type = {NEAP_DTYPE_F32, {1, {16}}},
@@ -114,6 +118,8 @@ static inline void make_fixture(fixture *f) {
   f->place[2].storage = f->place[2].partner = 1; /* b over a */
   f->place[2].reason = NEAP_REASON_IN_PLACE;
   f->place[3].offset = 64;
+
+  /* Figures as a planner gives them, made up: the store only keeps them. */
   f->graph =
     (neap_graph){.name = "tiny", .n_node = 3, .n_value = 4, .node = f->node, .value = f->value};
   f->plan = (neap_plan){.policy = NEAP_POLICY_OFFSET,

@@ -222,6 +222,7 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK(dtype == NEAP_DTYPE_F32 && n_dim == 2 && dim[0] == 2 && dim[1] == 3);
   CHECK_FAILS(neap_workspace_load(b, "/nowhere/at/all", NEAP_IO_COPY, NULL, &error), NEAP_IO,
               "/nowhere/at/all");
+
   /* the same file mapped: run from there, and not held */
   neap_workspace *c = NULL;
   neap_session *third = NULL;
@@ -421,6 +422,7 @@ TEST(a_model_travels_as_one_file) {
   float z[2 * N], again[2 * N];
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &ws, &error));
+
   /* its parameter is not there yet */
   CHECK_FAILS(neap_workspace_export(ws, net, path, &error), NEAP_NAME, "w");
   CHECK(access(path, F_OK) != 0);

@@ -126,6 +126,7 @@ static neap_status train_held(method update, int64_t rows, bool by_hand, bool sp
   neap_workspace *ws = NULL;
   neap_micro *micro = NULL;
   memset(out, 0, sizeof *out);
+
   neap_status status = make_net(12, update, &net, error);
   if (status == NEAP_OK) status = neap_workspace_open(5, &ws, error);
   if (status == NEAP_OK)
@@ -133,14 +134,19 @@ static neap_status train_held(method update, int64_t rows, bool by_hand, bool sp
   neap_net_free(net);
   for (int k = 0; k < 3 && status == NEAP_OK; k++) {
     for (int b = 0; b < 3 && status == NEAP_OK; b++) {
+      /* The last batch of a step may be run, which ends the step, or held like the others. */
       neap_error refused = {0};
       bool hold = b < 2 || by_hand;
+
+      /* The bad row is the last one, so that parts before it have been computed when it is met. */
       if (spoil) status = write_rows(ws, from[b], size[b], k, from[b] + size[b] - 1, error);
       if (spoil && status == NEAP_OK) {
         neap_status bad = hold ? neap_micro_add(micro, 0, NULL, 0, &refused)
                                : neap_micro_run(micro, 0, NULL, &refused);
         CHECK(bad == NEAP_DATA);
       }
+
+      /* What was refused is not held. */
       CHECK_EQ(neap_micro_n_held(micro), b);
       if (status == NEAP_OK) status = write_rows(ws, from[b], size[b], k, -1, error);
       if (status == NEAP_OK)
@@ -302,6 +308,7 @@ TEST(weights_are_the_callers_where_rows_do_not_count_alike) {
   CHECK_OK(neap_workspace_open(5, &ws, &error));
   CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
   CHECK_OK(write_batch(ws, 8, 1, -1, &error));
+
   /* the first four rows alone */
   CHECK_OK(neap_micro_run(micro, 2, (const double[]){1, 0}, &error));
   CHECK_OK(read_all(ws, "_grad", first, &error));
@@ -507,6 +514,7 @@ TEST(what_can_not_be_split_is_refused_with_its_reason) {
 
   CHECK_OK(make_net(12, SGD, &net, &error));
   CHECK_OK(neap_micro_open(ws, net, 4, NULL, &micro, &error));
+
   /* nothing was written */
   CHECK_FAILS(neap_micro_run(micro, 0, NULL, &error), NEAP_RELEASED, "\"x\"");
   CHECK_OK(write_batch(ws, 12, 1, -1, &error));

@@ -102,6 +102,7 @@ static double slope(const setting *s, const char *name, int n_dim, const int64_t
   const double h = 1e-6;
   double *x = malloc((size_t)n * sizeof *x), side[2];
   CHECK_OK(neap_workspace_read(s->ws, name, NEAP_DTYPE_F64, n, x, &error));
+
   const double was = x[i];
   for (int k = 0; k < 2; k++) {
     x[i] = was + (k == 0 ? h : -h);
@@ -133,7 +134,10 @@ static void check_gradients(bool dag) {
       for (int k = 0; k < 4; k++)
         want[p][k] = slope(&s, name[p], e.data.n_dim, e.data.dim, n, (k * 7) % n, rows, at);
     }
+
     double dx = slope(&s, "x", 4, (int64_t[]){rows, 2, 5, 5}, rows * IMAGE, 13, rows, at);
+
+    /* Once more forward, since the slopes have left the chain with another input. */
     loss_of(&s, rows, at);
     CHECK_OK(neap_chain_backward(s.chain, &error));
     for (int p = 0; p < 6; p++) {
@@ -227,6 +231,7 @@ TEST(batches_up_to_the_largest_run_in_the_same_bytes_in_any_order) {
   CHECK_OK(neap_workspace_write(s.ws, "x", NEAP_DTYPE_F64, 4, (int64_t[]){MOST + 1, 2, 5, 5},
                                 too_many, &error));
   CHECK_FAILS(neap_chain_forward(s.chain, true, &error), NEAP_SHAPE, "or fewer rows");
+
   /* a scalar has none */
   CHECK_OK(neap_workspace_write(s.ws, "x", NEAP_DTYPE_F64, 0, NULL, too_many, &error));
   CHECK_FAILS(neap_chain_forward(s.chain, true, &error), NEAP_SHAPE, "or fewer rows");
@@ -272,6 +277,8 @@ static void drop_all(neap_chain *chain, unsigned seed) {
     int k = (int)(seed >> 8) % (i + 1), t = place[i];
     place[i] = place[k], place[k] = t;
   }
+
+  /* An output and the next layer's input are two names of one storage. */
   for (int i = 0; i < n; i++) {
     neap_list list = place[i] < N_LAYER ? NEAP_LIST_OUTPUTS : NEAP_LIST_INPUTS;
     int at = place[i] % N_LAYER;

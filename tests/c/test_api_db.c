@@ -142,6 +142,7 @@ TEST(questions_have_parameters_and_rows_of_every_type) {
   CHECK_OK(neap_db_query(db, "SELECT 1, 2 UNION SELECT 2.5, 1 UNION SELECT 3, 1 ORDER BY 1", 0,
                          NULL, sum_first, sum, &error));
   CHECK_NEAR(sum[0], 3.5, 0); /* the third row was not asked for */
+
   /* A parameter that is not given: null, or an error. */
   CHECK_OK(neap_db_rows(db, "SELECT coalesce(:x, 5)", 0, NULL, false, &rows, &error));
   CHECK_EQ(rows->value[0].integer, 5);
@@ -152,6 +153,7 @@ TEST(questions_have_parameters_and_rows_of_every_type) {
   CHECK_FAILS(neap_db_rows(db, "DELETE FROM run", 0, NULL, true, &rows, &error), NEAP_DB,
               "only statements that read");
   CHECK_FAILS(neap_db_query(db, "SELECT FROM", 0, NULL, sum_first, sum, &error), NEAP_DB, "query:");
+
   /* A question that is part of the library. */
   CHECK_OK(neap_db_rows(db, neap_embedded_find("db/queries/plans.sql", NULL), 0, NULL, false, &rows,
                         &error));

@@ -435,6 +435,7 @@ TEST(bytes_are_counted_by_class_each_storage_once) {
     CHECK_OK(neap_net_count(train, &options, &only, NULL, &error));
     CHECK(memcmp(&only, &before, sizeof only) == 0);
   }
+
   /* a budget that can't be met is no matter for the net as it is written */
   CHECK_OK(neap_net_count(train, &(neap_options){.budget = 64}, &before, NULL, &error));
   neap_counts kept = after;

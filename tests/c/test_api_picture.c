@@ -58,6 +58,7 @@ static void check_balance(const char *text) {
   int depth = 0, least = 0;
   bool quoted = false;
   for (const char *c = text; *c != '\0'; c++) {
+    /* An escaped quote ends nothing. */
     if (quoted && *c == '\\') {
       c++;
       continue;
@@ -189,11 +190,14 @@ static void check_xml(const char *text) {
       CHECK(strncmp(c, "&amp;", 5) == 0 || strncmp(c, "&lt;", 4) == 0 ||
             strncmp(c, "&gt;", 4) == 0 || strncmp(c, "&quot;", 6) == 0);
     if (*c != '<') continue;
+
     const char *end = strchr(c, '>');
     char name[32] = "";
     CHECK(end != NULL &&
           (sscanf(c + 1, "%31[a-zA-Z]", name) == 1 || sscanf(c + 1, "/%31[a-zA-Z]", name) == 1));
     if (end == NULL || name[0] == '\0') return;
+
+    /* Names of open tags lie on a stack; one that closes itself never gets there. */
     if (c[1] == '/') {
       CHECK(depth > 0 && strcmp(open[depth - 1], name) == 0);
       depth -= depth > 0;
@@ -408,6 +412,7 @@ TEST(a_workspace_lists_every_blob_with_its_bytes_and_life) {
   char *table = NULL;
   CHECK_OK(neap_workspace_table(ws, &table, &error));
   CHECK_EQ(count(table, "\n"), 10); /* a head, a line a blob, the total */
+
   /* x, y, note */
   CHECK(strstr(table, "before-1") != NULL && strstr(table, "3-4") != NULL &&
         strstr(table, "261 B") != NULL);

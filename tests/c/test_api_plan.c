@@ -271,9 +271,11 @@ TEST(the_largest_batch_is_found_among_nets_made_for_each) {
   CHECK_EQ(neap_memory_plan_figures(plan).batch, batch);
   CHECK(neap_memory_plan_figures(plan).total_bytes <= m.total);
   neap_memory_plan_free(plan);
+
   /* one row more does not fit */
   CHECK_OK(make_net(&m, batch + 1, &net, &options, &error));
   CHECK_FAILS(neap_net_forecast(net, &options, &more, NULL, &error), NEAP_BUDGET, "");
+
   /* without the plan; an error of the callee ends the search */
   CHECK_OK(neap_fit_batch(&search, &batch, NULL, &error));
   m.refuse_at = 1;

@@ -464,6 +464,7 @@ TEST(an_assignment_is_small_measured_and_verified) {
               "\"b2\" (ops 4 to 6) is alive when \"b3\"");
   CHECK_FAILS(neap_assign_verify(4, item, NULL, (int[]){0, 1, -1, 0}, &error), NEAP_PLAN,
               "different classes");
+
   /* By a matrix: nobody may share with the first. */
   const uint64_t conflict[3] = {6, 1, 1};
   CHECK_OK(neap_assign(3, item, &(neap_assign_options){.conflict = conflict, .n_word = 1}, slot, &f,
@@ -555,6 +556,7 @@ TEST(captures_that_are_swapped_make_another_net) {
   " = Tanh(u)\n  w = Relu(u)\nend\nc, s = Do(a, s) { net = body, inner_blobs = {u, w}, " \
   "outer_blobs_idx = "                                                                   \
   "{0,1} }\noutputs c\n"
+
   /* a later Do may look for them in its frame */
   check_told_apart(LEAVES("t"), LEAVES("r"), "other names of a Do's body");
   neap_net *a = net_of(DO("u, v, w", "0,1,2")), *b = net_of(DO("v, u, w", "1,0,2"));

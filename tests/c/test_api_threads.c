@@ -208,6 +208,7 @@ static void check_term_ends(const char *text, const char *engine) {
   close(said[0]);
   usleep(300000);
   kill(child, SIGTERM);
+
   /* One that does not hear it is ended by force: a kernel of minutes must not outlive the test. */
   int status = 0;
   for (int i = 0; i < 200 && waitpid(child, &status, WNOHANG) == 0; i++) usleep(100000);

@@ -82,6 +82,7 @@ TEST(a_child_sees_what_its_options_forward) {
   CHECK(neap_workspace_parent(child) == ws && neap_workspace_parent(ws) == NULL);
   CHECK(neap_workspace_has(child, "seen") && !neap_workspace_has(child, "x"));
   CHECK_EQ(neap_workspace_n_blobs(child), 1);
+
   /* a copy of its own hides the parent's later number, until it is removed */
   CHECK_OK(neap_workspace_copy_forwarded(child, &error));
   write_number(ws, "x", 4);

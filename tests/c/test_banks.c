@@ -27,6 +27,8 @@ static neap_status step_in_banks(const neap_net *net, const neap_options *option
   if (status == NEAP_OK) status = neap_session_run(session, error);
   if (status == NEAP_OK) status = neap_workspace_read(ws, "loss", NEAP_DTYPE_F32, 1, &y, error);
   *loss = y;
+
+  /* Where the parameter lies must not show in what comes out. */
   static const neap_bank main_bank = {.name = "main"};
   for (int k = 0; k < 3 && status == NEAP_OK; k++) {
     const neap_bank *to = k < 2 ? &two_banks[k] : &main_bank;

@@ -55,6 +55,7 @@ TEST(the_nth_allocation_fails_once) {
 
 TEST(each_block_of_an_arena_may_be_the_nth_that_fails) {
   neap_arena arena = {0};
+
   /* counted where that is asked for, else only what the arena takes: one chunk */
   for (int asked = 0; asked < 2; asked++) {
     if (asked)
@@ -378,12 +379,14 @@ TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
   CHECK_EQ(neap_memory_available_below(root), 0); /* nothing is known */
   put(root, "proc/meminfo", "MemTotal:  9000 kB\nMemFree:  100 kB\nMemAvailable:    8000 kB\n");
   CHECK_EQ(neap_memory_available_below(root), 8000 * 1024);
+
   /* Version 2: the group itself is without a limit, the one around it has one. */
   put(root, "proc/self/cgroup", "3:cpu:/other\n0::/user/job\n");
   put(root, "sys/fs/cgroup/user/job/memory.max", "max\n");
   put(root, "sys/fs/cgroup/user/memory.max", "5000000\n");
   put(root, "sys/fs/cgroup/user/memory.current", "3000000\n");
   CHECK_EQ(neap_memory_available_below(root), 2000000);
+
   /* pages that can go */
   put(root, "sys/fs/cgroup/user/memory.stat",
       "anon 7\ninactive_file_not 1\ninactive_file 500000\n");
@@ -391,6 +394,7 @@ TEST(what_is_left_is_the_least_of_the_kernel_and_every_group) {
   put(root, "sys/fs/cgroup/memory.max", "100\n"); /* of the root, as a container sees it */
   CHECK_EQ(neap_memory_available_below(root), 100);
   put(root, "sys/fs/cgroup/memory.max", "7000000\n");
+
   /* Version 1 beside it, with less; used up: nothing is left. */
   put(root, "proc/self/cgroup", "4:memory:/box\n0::/user/job\n");
   put(root, "sys/fs/cgroup/memory/box/memory.limit_in_bytes", "4000\n");
@@ -502,10 +506,12 @@ TEST(a_sketch_tells_shares_of_all_that_was_added) {
     double got = (double)neap_sketch_at(&sketch, share[k]);
     CHECK(got > want * 0.93 && got < want * 1.07);
   }
+
   /* A class that is full: shares stay what they were. */
   neap_sketch two = {0};
   for (int i = 0; i < 200000; i++) neap_sketch_add(&two, i % 4 == 0 ? 1000 : 100000);
   CHECK(neap_sketch_at(&two, 0.2) < 1100 && neap_sketch_at(&two, 0.3) > 90000);
+
   /* What lies outside is counted at the ends. */
   neap_sketch ends = {0};
   neap_sketch_add(&ends, 0);

@@ -212,6 +212,9 @@ static void mixed_sums(int n_thread, double sum[4]) {
   CHECK_OK(neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, &error));
   for (int64_t i = 0; i < neap_tensor_elems(&x); i++)
     neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&x), i, (double)(i % 37));
+
+  /* Transforms that all draw: what a row draws must follow from the row, not from who works on
+   * it. */
   const neap_transform transform[] = {{"random_crop", 4, (double[]){4, 4, 2, 1}},
                                       {"flip", 2, (double[]){0.5, 0.5}},
                                       {"rotate", 2, (double[]){30, 0}},
@@ -228,6 +231,8 @@ static void mixed_sums(int n_thread, double sum[4]) {
                                 .epoch = 2};
   neap_batch_reader *reader = NULL;
   CHECK_OK(neap_batch_reader_new(2, field, 10, index, &options, &reader, &error));
+
+  /* Sums weighted by place, so that rows that change places show. */
   for (int b = 0, n; (n = (int)next_batch(reader, out)) > 0; b++) {
     sum[b] = 0;
     for (int64_t i = 0; i < neap_tensor_elems(&out[0]); i++)

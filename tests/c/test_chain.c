@@ -202,6 +202,7 @@ static void sum_over_layers(const char *dtype_name, neap_dtype dtype) {
              dtype_name);
     CHECK_OK(neap_net_read(text, &net[i], &error));
   }
+
   neap_chain *chain = NULL;
   neap_workspace *ws = NULL;
   neap_tensor one = {0};
@@ -211,6 +212,7 @@ static void sum_over_layers(const char *dtype_name, neap_dtype dtype) {
   CHECK_OK(neap_tensor_new(&one, dtype, &shape, &error));
   neap_element_set(dtype, neap_tensor_data(&one), 0, 1);
   for (int step = 0; step < 2; step++) { /* each step begins anew */
+    /* Ones go in at the end, and come by each layer unchanged, since adding has slope 1. */
     char seed[40];
     snprintf(seed, sizeof seed, "l%d/output_grad", N_TERM - 1);
     CHECK_OK(neap_workspace_feed(ws, "x", &one, false, &error));
@@ -360,11 +362,16 @@ static void whole_gradients(neap_workspace *ws, float dw[N_WIDE], float dx[N_WID
   neap_buffer text = {0};
   neap_net *net = NULL;
   neap_buffer_add(&text, "net whole\ninput x f32 (4,4)\ninput d f32 (4,4)\n");
+
+  /* What each layer gives is the next one's input, under a name of its own. */
   char in[8] = "x", out[8];
   for (int i = 0; i < N_LOOPING; i++, memcpy(in, out, sizeof in)) {
     snprintf(out, sizeof out, "y%d", i);
     add_ops(&text, loop_ops[i], in, out);
   }
+
+  /* Summed with the weights d, so that the gradient that arrives at the last layer is d, as in the
+   * chain. */
   neap_buffer_add(
     &text, "p = Mul(%s, d)\nloss = Sum(p)\ndw, dx = Gradient(loss, aw, x)\noutputs dw, dx\n", in);
   CHECK_OK(neap_net_read(text.text, &net, &error));
@@ -509,6 +516,7 @@ static neap_graph *half_of(const char *text, bool backward, const char *by, neap
                           .wrt = all + first,
                           .grad = grads + first,
                           .prefix = "layer/"};
+
   neap_net *net = NULL;
   neap_graph *graph = NULL;
   CHECK_OK(neap_net_read(text, &net, &error));
@@ -656,6 +664,9 @@ static void check_banks(const char *text, const neap_graph *half) {
       printf("  %s: \"%s\" is not in the bank of its net\n", half->name, blob->name);
     CHECK(strcmp(bank, blob->bank) == 0);
   }
+
+  /* An op of the half is the net's if it has its name; those that the half adds have no label to
+   * keep. */
   for (int i = 0; half != NULL && i < half->n_node; i++) {
     const neap_net_op *op = NULL;
     for (int k = 0; k < neap_net_n_ops(net); k++)

@@ -417,6 +417,7 @@ static void sweep(neap_status (*way)(const char *text), const char *text, int le
   CHECK_EQ(way(text), NEAP_OK); /* names are known from here on */
   int64_t live = neap_memory_read().n_live, nth = 1;
   neap_status status;
+
   do {
     neap_memory_fail_nth_block(nth);
     status = way(text);

@@ -21,6 +21,7 @@ static neap_status tell(const neap_net *net, bool dag, neap_error *error) {
     CHECK(log == NULL);
     return status;
   }
+
   /* the last one is lr */
   CHECK_EQ(log->raw_diff_bytes, 4 * (MLP_BATCH * (MLP_IN + 2 * MLP_HIDDEN + MLP_OUT) + 1 + 1));
   neap_dry_run_free(log);
@@ -179,6 +180,7 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
       s->give[i] = was;
     }
   }
+
   /* An op that reads a parameter is not repeated once that is written. */
   int n_refused = 0;
   for (int v = 0; v < n_value; v++) {

@@ -143,6 +143,7 @@ TEST(plans_that_lie_about_constants_are_refused) {
   f.plan->place[s].offset = 128;
   CHECK_FAILS(neap_plan_verify(f.plan, f.graph, &error), NEAP_PLAN, "its own");
   f.plan->place[s].offset = offset;
+
   /* as if the input were a parameter, and then a constant hung on it */
   neap_region region = f.graph->value[x].region;
   neap_node *node = &f.graph->node[f.graph->value[t].node];

@@ -289,6 +289,7 @@ TEST(a_backward_that_needs_an_overwritten_parameter_is_refused) {
   add(net, "Sum", IN("y"), IN("loss"), NULL);
   CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL},
                                  NULL, &error));
+
   /* The update is a commit, so it moves behind the backward: the old version is still there. */
   CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
   if (graph != NULL) CHECK((graph->node[graph->n_node - 1].effects & NEAP_EFFECT_COMMIT) != 0);

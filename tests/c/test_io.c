@@ -328,6 +328,7 @@ TEST(deflated_npz_members_are_unpacked_and_checked) {
   bytes[60] ^= 4; /* in a's compressed data */
   CHECK_FAILS(try_load(put_file("deflated.npz", bytes, n), &error), NEAP_DATA, "member \"a.npy\"");
   bytes[60] ^= 4;
+
   /* the directory claims another size for a: one byte less, one more, and a gigabyte */
   size_t size = n - 22 - 0x66 + 24;
   static const uint32_t sizes[] = {0x97, 0x99, 1u << 30};
@@ -414,6 +415,7 @@ TEST(safetensors_that_is_wrong_is_refused) {
   CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA,
               "claims");
   CHECK_FAILS(try_load(put_file("endless.safetensors", "", 0), &error), NEAP_DATA, "truncated");
+
   /* and right ones: empty tensors anywhere, blanks after the header, narrow integers */
   neap_io_list list;
   CHECK_OK(
@@ -463,6 +465,9 @@ static void check_damage(const char *name, const char *path, load_function *load
       printf("  %s cut to %zu of %zu bytes gives %s\n", name, n, whole.n, neap_status_text(status));
     CHECK_EQ(status, NEAP_DATA);
   }
+
+  /* One bit at a time; what loads in spite of it may hold other numbers, but no more memory than
+   * such a file can fill. */
   neap_memory_reset_high();
   int64_t high = neap_memory_read().high_bytes[NEAP_DATA_BYTES];
   for (size_t i = 0; i < 8 * whole.n; i++) {
@@ -472,6 +477,7 @@ static void check_damage(const char *name, const char *path, load_function *load
     whole.data[i / 8] ^= (char)(1 << i % 8);
     CHECK(status == NEAP_OK || (status == NEAP_DATA && strstr(error.message, name) != NULL));
   }
+
   /* claims are not believed */
   CHECK(neap_memory_read().high_bytes[NEAP_DATA_BYTES] - high < (int64_t)(1200 * whole.n));
   CHECK_EQ(neap_memory_read().n_live, live);
@@ -545,6 +551,7 @@ TEST(mnist_is_read) {
 TEST(gzip_files_are_unpacked_and_plain_ones_read) {
   neap_io_bytes bytes;
   CHECK_OK(neap_io_read_gz_bytes(put_file("plain.txt", "high and low\0water", 18), &bytes, &error));
+
   /* and a 0 at the end */
   CHECK(bytes.n == 18 && memcmp(bytes.data, "high and low\0water", 19) == 0);
   neap_free(bytes.data);
@@ -676,6 +683,7 @@ TEST(what_killed_writers_of_a_path_left_is_removed_and_nothing_else) {
   neap_tensor t = count_up(NEAP_DTYPE_F32, NEAP_SHAPE(3));
   neap_io_item item = {(char *)"", t};
   char own[64];
+
   /* in a container the next process may have the same number */
   snprintf(own, sizeof own, "c.npy.%ld-1.tmp", (long)getpid());
   close(half_written("c.npy.4711-0.tmp"));

@@ -67,6 +67,7 @@ TEST(c_finds_and_runs_the_nets_that_lua_stores) {
   CHECK(net != NULL && neap_workspace_net_at(ws, 0) == net &&
         neap_workspace_net_at(inner, 0) == NULL);
   CHECK_EQ(neap_net_n_ops(net), 1);
+
   /* what is added later, C sees; and it is kept */
   lua(L, "net:Exp('y', 'z'); net = nil; collectgarbage(); collectgarbage()");
   CHECK(neap_workspace_net(ws, "minus") == net);
@@ -123,6 +124,7 @@ static int n_open_files(void) {
 TEST(a_file_of_neaps_own_is_closed_when_lua_has_no_memory_for_it) {
   grant all = {.left = -1};
   lua_State *L = with_neap(lua_newstate(granted, &all));
+
   /* Longer than what is read at once. */
   char text[6000];
   int n = snprintf(text, sizeof text, "return { ");

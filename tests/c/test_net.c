@@ -12,6 +12,7 @@ TEST(a_net_reads_as_it_was_written) {
   CHECK(neap_net_find_blob(net, "h")->role == NEAP_ROLE_ACTIVATION);
   CHECK(neap_net_find_blob(net, "nothing") == NULL);
   CHECK(neap_net_op_at(net, 3) == NULL && neap_net_op_at(net, -1) == NULL);
+
   /* FC's axis was not given: its default is there all the same. */
   CHECK(!neap_net_op_at(net, 0)->attrs[0].given);
   CHECK(!neap_net_is_train(net));
@@ -23,6 +24,7 @@ TEST(outputs_are_what_nobody_reads_unless_named) {
   CHECK_EQ(neap_net_n_outputs(net), 1);
   CHECK(strcmp(neap_net_output_at(net, 0), "block1/relu_2") == 0);
   CHECK(neap_net_output_at(net, 1) == NULL);
+
   /* Written again after it was read: the last version is unread. */
   CHECK_OK(add(net, "Relu", 1, LIST("block1/relu_2"), "h", &error));
   CHECK_EQ(neap_net_n_outputs(net), 1);
@@ -393,6 +395,7 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   CHECK_OK(neap_net_same_graph(net, copy, &same, NULL, &error));
   CHECK(same);
   neap_net_free(copy);
+
   /* One more op, said to nobody. */
   CHECK_OK(neap_net_clone(net, &copy, &error));
   CHECK_OK(add(copy, "Relu", 1, LIST("x"), "more", &error));
@@ -420,6 +423,7 @@ TEST(enforced_pairs_must_be_in_place_by_name) {
   call.out = LIST("elsewhere");
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_GRAPH,
               "must be written in place over input");
+
   /* An output whose input is absent, or the other way round, is written over nothing here; its op
    * says so. */
   CHECK_OK(neap_net_add_text(net, &error, "w = Sgd(w, batch, v)"));
@@ -469,6 +473,7 @@ TEST(attributes_are_checked_by_their_type) {
   CHECK_FAILS(
     neap_net_read("net f\nc = Constant() { shape = {2}, dtype = none }\n", &other, &error),
     NEAP_DATA, "expected a dtype");
+
   /* Every attribute with choices takes each of them and refuses an index beyond, every bool a third
    * value, every dtype none. */
   for (int i = 0; i < neap_op_count(); i++)

@@ -73,6 +73,7 @@ TEST(hostile_text_never_crashes) {
       free(copy);
     }
   }
+
   /* Subnets inside each other without end. */
   neap_buffer deep = {0};
   neap_buffer_add(&deep, "net f\n");

@@ -37,12 +37,16 @@ static void visit(const conv_case *t, const neap_shape *y,
                   void (*product)(void *context, int64_t x, int64_t w, int64_t y), void *context) {
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1},
           l[3] = {1, 1, 1}, p[3] = {0};
+
+  /* Fewer than three spatial axes are the last ones; the others have one place. */
   for (int d = 0; d < t->n; d++) {
     int e = 3 - t->n + d;
     in[e] = t->x[2 + d], out[e] = y->dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d],
     l[e] = t->dilation[d];
     p[e] = t->n_pad == 0 ? 0 : t->pad[d];
   }
+
+  /* A group of outputs reads its own group of channels only. */
   int64_t cg = t->x[1] / t->groups, og = t->o / t->groups, L = out[0] * out[1] * out[2],
           K = k[0] * k[1] * k[2];
   for (int64_t n = 0; n < t->x[0]; n++)
@@ -50,6 +54,7 @@ static void visit(const conv_case *t, const neap_shape *y,
       for (int64_t i = 0; i < L; i++)
         for (int64_t c = 0; c < cg; c++)
           for (int64_t q = 0; q < K; q++) {
+            /* Where the tap falls in x; beyond the edge it meets padding, which adds nothing. */
             int64_t a = i / (out[1] * out[2]) * s[0] - p[0] + q / (k[1] * k[2]) * l[0];
             int64_t b = i / out[2] % out[1] * s[1] - p[1] + q / k[2] % k[1] * l[1];
             int64_t e = i % out[2] * s[2] - p[2] + q % k[2] * l[2];
@@ -78,10 +83,13 @@ static void check_conv(const conv_case *t, neap_dtype dtype, int took[3][NEAP_N_
       gw = new_run("ConvGradWeight", NEAP_ENGINE_REF);
   value x = new_value(dtype, neap_shape_of(t->n + 2, t->x)), w = new_value(dtype, weight_shape(t)),
         b = new_value(dtype, NEAP_SHAPE(t->o));
+
   set_window(&f, t);
   f.n_in = 3, f.n_out = 1, f.in[0] = x, f.in[1] = w, f.in[2] = b;
   CHECK_OK(infer(&f, &error));
   CHECK(perform(&f));
+
+  /* What is wanted of all three ops comes from one walk over the products, in double. */
   value dy = new_value(dtype, f.out[0].type.shape);
   sums s = {&x, &w, &dy, NULL, NULL, NULL};
   value y = like(&f.out[0], &s.y), dx = like(&x, &s.dx), dw = like(&w, &s.dw),
@@ -92,8 +100,10 @@ static void check_conv(const conv_case *t, neap_dtype dtype, int took[3][NEAP_N_
   memset(db.data, 0, neap_type_bytes(&db.type));
   for (int64_t i = 0; i < n_y; i++)
     s.y[i] += get(&b, i / l % t->o), ((double *)db.data)[i / l % t->o] += get(&dy, i);
+
   CHECK(distance(&f.out[0], &y) <= tolerance);
 
+  /* dx has the shape that the attribute says: with a stride, y leaves it open. */
   set_window(&gx, t);
   set_ints(&gx, "shape", x.type.shape.n_dim, x.type.shape.dim);
   gx.n_in = 2, gx.n_out = 1, gx.in[0] = dy, gx.in[1] = w;
@@ -109,6 +119,8 @@ static void check_conv(const conv_case *t, neap_dtype dtype, int took[3][NEAP_N_
   CHECK(distance(&gw.out[0], &dw) <= tolerance);
   CHECK(distance(&gw.out[1], &db) <= tolerance);
 
+  /* The other engines against the one that was just found right; each may refuse, and is
+   * counted. */
   for (int e = NEAP_ENGINE_BLAS; e <= NEAP_ENGINE_DNNL; e++) {
     if (e == NEAP_ENGINE_DNNL && dtype != NEAP_DTYPE_F32) continue;
     check_engine(&f, (neap_engine)e, 10 * tolerance, &took[0][e]);

@@ -181,6 +181,7 @@ TEST(embedding_looks_up_adds_up_and_reports) {
   back.in[0] = c.in[0], back.in[1] = c.out[0];
   set_shape(&back, &c.in[1].type.shape);
   run_op(&back);
+
   /* each id comes 8 times */
   for (int64_t i = 0; i < 5 * 70; i++) CHECK_NEAR(get(&back.out[0], i), 8 * get(&c.in[1], i), 1e-5);
   op_call one = back;
@@ -205,10 +206,14 @@ static int64_t lane_of(const neap_shape *shape, const neap_layout *layout, const
   int64_t at = 0, rest[NEAP_MAX_DIM], block[NEAP_MAX_DIM];
   for (int d = 0; d < NEAP_MAX_DIM; d++) block[d] = 1;
   for (int i = 0; i < layout->n_inner; i++) block[layout->inner_dim[i]] *= layout->inner_block[i];
+
+  /* Blocks first, in the layout's order; the last of a dimension may not be full. */
   for (int i = 0; i < shape->n_dim; i++) {
     int d = layout->order[i];
     at = at * ((shape->dim[d] + block[d] - 1) / block[d]) + index[d] / block[d];
   }
+
+  /* Then within the block, whose inner parts may split one dimension more than once. */
   for (int d = 0; d < shape->n_dim; d++) rest[d] = index[d] % block[d];
   for (int i = 0; i < layout->n_inner; i++) {
     int d = layout->inner_dim[i];
@@ -231,10 +236,15 @@ static void check_reorder(neap_dtype dtype, neap_shape shape, const char *from, 
   neap_operand plain = tensor(dtype, shape), a, b, back;
   neap_layout layout[2], none = {0};
   CHECK(neap_layout_from_text(from, 0, &layout[0]) && neap_layout_from_text(to, 0, &layout[1]));
+
+  /* There and back again: over two layouts, so that neither is plain in one of the steps. */
   reorder(&plain, &a, &layout[0]);
   reorder(&a, &b, &layout[1]);
   reorder(&b, &back, &none);
   CHECK(same_bytes(&back, &plain));
+
+  /* Each element where the definition has it; what is between holds zeros, which kernels rely
+   * on. */
   int64_t lanes = neap_operand_lanes(&b), wrong = 0, not_zero = 0;
   bool *seen = buffer((size_t)lanes * sizeof *seen);
   memset(seen, 0, (size_t)lanes * sizeof *seen);

@@ -34,6 +34,7 @@ static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const
     set_int(both[i], "ceil_mode", ceil);
     if (!max) set_int(both[i], "count_include_pad", count_pad);
   }
+
   f.n_in = 1, f.n_out = max ? 2 : 1, f.in[0] = *x;
   set_at_hand(&f, is_blocked);
   CHECK_OK(infer(&f, &error));
@@ -41,6 +42,9 @@ static bool pool_pair(const char *op, neap_engine engine, bool is_blocked, const
     free_outs(&f);
     return false;
   }
+
+  /* The backward reads where the maxima were, in the engine's own form, which the forward has
+   * left. */
   set_ints(&b, "shape", x->type.shape.n_dim, x->type.shape.dim);
   b.n_in = max ? 2 : 1, b.n_out = 1, b.pair = &f.choice;
   b.in[0] = (value){f.out[0].type, dy->data};
@@ -70,12 +74,15 @@ static void naive_pool(bool max, bool count_pad, const conv_case *t, const value
                        const value *dy, value *y, value *dx) {
   int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1}, k[3] = {1, 1, 1}, s[3] = {1, 1, 1},
           l[3] = {1, 1, 1}, p[3] = {0};
+
+  /* Fewer than three spatial axes are the last ones; the others have one place. */
   for (int d = 0; d < t->n; d++) {
     int e = 3 - t->n + d;
     in[e] = t->x[2 + d], out[e] = y->type.shape.dim[2 + d], k[e] = t->k[d], s[e] = t->stride[d],
     l[e] = t->dilation[d];
     p[e] = t->n_pad == 0 ? 0 : t->n_pad == 1 ? t->pad[0] : t->pad[d];
   }
+
   int64_t plane = in[0] * in[1] * in[2], L = out[0] * out[1] * out[2], K = k[0] * k[1] * k[2];
   double *to = dx->data, *ty = y->data;
   memset(to, 0, neap_type_bytes(&dx->type));
@@ -87,6 +94,8 @@ static void naive_pool(bool max, bool count_pad, const conv_case *t, const value
         for (int64_t j = 0; j < K; j++) {
           int64_t tap[3] = {j / (k[1] * k[2]), j / k[2] % k[1], j % k[2]}, at = 0;
           bool inside = true, padded = true;
+
+          /* Padding that `ceil` adds behind the end is no padding that counts. */
           for (int d = 0; d < 3; d++) {
             int64_t a = o[d] * s[d] - p[d] + tap[d] * l[d];
             inside = inside && a >= 0 && a < in[d];
@@ -108,6 +117,7 @@ static void naive_pool(bool max, bool count_pad, const conv_case *t, const value
 static int check_pools(const conv_case *t, bool max, bool ceil, bool count_pad) {
   const char *op = max ? "MaxPool" : "AveragePool";
   value x = new_value(NEAP_DTYPE_F32, neap_shape_of(t->n + 2, t->x)), y, dx, yd, dxd;
+
   /* ties */
   for (int64_t i = 0; i < neap_shape_elems(&x.type.shape); i += 3)
     neap_element_set(NEAP_DTYPE_F32, x.data, i, 0.5);
@@ -117,8 +127,11 @@ static int check_pools(const conv_case *t, bool max, bool ceil, bool count_pad) 
   double *unused;
   value y_want = like(&y, &unused), dx_want = like(&dx, &unused);
   naive_pool(max, count_pad, t, &x, &dy, &y_want, &dx_want);
+
   CHECK(distance(&y, &y_want) <= 1e-6);
   CHECK(distance(&dx, &dx_want) <= 1e-6);
+
+  /* From plain inputs and from blocked ones, which give another kernel. */
   for (int is_blocked = 0; is_blocked < 2; is_blocked++)
     if (pool_pair(op, NEAP_ENGINE_DNNL, is_blocked, t, ceil, count_pad, &x, &dy, &yd, &dxd)) {
       took++;
@@ -207,6 +220,8 @@ static bool norm_pair(neap_engine engine, bool is_blocked, bool training, bool r
     free_outs(&f);
     return false;
   }
+
+  /* The backward has the mean and variance that the forward has measured, and its mask. */
   b.n_in = 6, b.n_out = 3, b.pair = &f.choice;
   b.in[0] = in[0], b.in[1] = in[5], b.in[2] = f.out[1], b.in[3] = f.out[2], b.in[4] = in[1];
   b.in[5] = (value){{NEAP_DTYPE_U8, NEAP_SHAPE((int64_t)f.choice.stash_bytes)}, f.out[3].data};

@@ -53,13 +53,19 @@ static void check_reduce(const char *name, reduce_kind kind, neap_dtype dtype) {
     op_attr(&k, "axes")->ints = c->axes;
     op_attr(&k, "keepdim")->i = c->keepdim;
     op_in(&k, dtype, c->shape);
+
+    /* Factors near 1, so that a product of thousands is still a number. */
     if (kind == PROD)
       fill(&k.in[0], 0.99, 1.01, 5);
     else
       fill(&k.in[0], dtype == NEAP_DTYPE_BOOL ? -1 : -9, dtype == NEAP_DTYPE_BOOL ? 1 : 9, 5);
+
+    /* One NaN, which must come through. */
     if (op_elems(&k.in[0]) == 120 && neap_dtype_is_float(dtype))
       neap_element_set(dtype, k.in[0].data, 77, NAN);
     op_run(&k);
+
+    /* Each output begins with what changes nothing, and takes the elements one by one. */
     int64_t n_out = op_elems(&k.out[0]), n = op_elems(&k.in[0]);
     double *want = neap_alloc((size_t)(n_out + 1) * sizeof *want);
     for (int64_t o = 0; o < n_out; o++)
@@ -72,6 +78,8 @@ static void check_reduce(const char *name, reduce_kind kind, neap_dtype dtype) {
       else
         *w = kind == PROD ? *w * x : *w + x;
     }
+
+    /* A mean is the sum over the number of those that fell together. */
     for (int64_t o = 0; o < n_out; o++) {
       double w = kind == MEAN ? want[o] / ((double)n / (double)n_out) : want[o];
       CHECK_LIKE(op_get(&k.out[0], o), w, dtype == NEAP_DTYPE_F64 ? 1e-11 : 1e-6, name, o);
@@ -106,11 +114,15 @@ static void check_reduce_grad(const char *name, const char *forward, reduce_kind
       op_attr(each, "axes")->ints = c->axes;
       op_attr(each, "keepdim")->i = c->keepdim;
     }
+
     op_in(&y, NEAP_DTYPE_F64, c->shape);
     fill(&y.in[0], -2, 3, 6);
     for (int64_t i = 0; i < op_elems(&y.in[0]); i++)
       neap_element_set(NEAP_DTYPE_F64, y.in[0].data, i, floor(op_get(&y.in[0], i)));
     op_run(&y);
+
+    /* Backwards read what they need: extremes input and output, products the input, sums only the
+     * shape. */
     int64_t n = op_elems(&y.in[0]), n_out = op_elems(&y.out[0]);
     if (kind >= PROD) memcpy(op_in(&k, NEAP_DTYPE_F64, c->shape), y.in[0].data, (size_t)n * 8);
     if (kind >= MAX)
@@ -122,6 +134,8 @@ static void check_reduce_grad(const char *name, const char *forward, reduce_kind
       op_attr(&k, "shape")->n = c->shape.n_dim, op_attr(&k, "shape")->ints = c->shape.dim;
     op_run(&k);
     CHECK(neap_shape_equal(&k.out[0].type.shape, &c->shape));
+
+    /* The gradient of an extreme is shared out among all that reach it. */
     double *ties = neap_alloc_zeroed((size_t)(n_out + 1) * sizeof *ties);
     for (int64_t i = 0; i < n; i++)
       ties[kept_index(c, i)] += op_get(&y.in[0], i) == op_get(&y.out[0], kept_index(c, i));
@@ -130,6 +144,7 @@ static void check_reduce_grad(const char *name, const char *forward, reduce_kind
       double want = op_get(dy, o);
       if (kind == MEAN) want /= (double)n / (double)n_out;
       if (kind >= MAX) want = op_get(&y.in[0], i) == op_get(&y.out[0], o) ? want / ties[o] : 0;
+      /* The product of the others, by multiplying them: dividing by a zero would not do. */
       if (kind == PROD && n <= 120)
         for (int64_t j = 0; j < n; j++)
           want *= j != i && kept_index(c, j) == o ? op_get(&y.in[0], j) : 1;

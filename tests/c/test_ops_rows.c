@@ -53,6 +53,8 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
           back = new_call("SoftmaxCrossEntropyGrad", 4, 1);
   neap_shape shape = middle ? SHAPE(2, 5, 3) : SHAPE(6, 5), rows = middle ? SHAPE(2, 3) : SHAPE(6);
   int64_t inner = middle ? 3 : 1;
+
+  /* Shares of each class, which need not add up to 1, or one class a row, all of them met. */
   c.in[0] = tensor(NEAP_DTYPE_F64, shape);
   c.in[1] = soft ? tensor(NEAP_DTYPE_F64, shape) : tensor(NEAP_DTYPE_I64, rows);
   for (int64_t i = 0; i < elems(&c.in[1]); i++)
@@ -60,16 +62,22 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
       ((double *)c.in[1].data)[i] = fabs(get(&c.in[1], i));
     else
       ((int64_t *)c.in[1].data)[i] = (i * 3 + 1) % 5;
+
   if (weighted) {
     c.in[2] = tensor(NEAP_DTYPE_F64, SHAPE(5));
     for (int i = 0; i < 5; i++) ((double *)c.in[2].data)[i] = 0.5 + 0.25 * i;
   }
+
   set_int(&c, "reduction", reduction), set_float(&c, "label_smoothing", smoothing),
     set_int(&c, "ignore_index", ignored);
   set_int(&c, "axis", middle ? 1 : -1);
   run_op(&c);
+
+  /* The definition, row by row: logs of shares against those of the labels, smoothed over all
+   * classes. */
   double total = 0, divisor = 0;
   for (int64_t r = 0; r < 6; r++) {
+    /* Classes of a row lie `inner` apart, where they are not the last axis. */
     int64_t first = r / inner * 5 * inner + r % inner,
             label = soft ? -1 : ((int64_t *)c.in[1].data)[r];
     double sum = 0, loss = 0;
@@ -80,6 +88,8 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
       loss -= w * ((1 - smoothing) * share + smoothing / 5) *
               (get(&c.in[0], first + k * inner) - log(sum));
     }
+
+    /* A row that is ignored counts for nothing: neither as loss nor in the mean. */
     if (!soft && label == ignored)
       loss = 0;
     else
@@ -89,6 +99,8 @@ static void check_cross_entropy(int reduction, double smoothing, bool weighted, 
   }
   if (reduction == 1) CHECK_NEAR(get(&c.out[0], 0), total / divisor, 1e-12);
   if (reduction == 2) CHECK_NEAR(get(&c.out[0], 0), total, 1e-12);
+
+  /* The gradient against differences of the forward that was just checked. */
   memcpy(back.attrs, c.attrs, sizeof c.attrs);
   for (int i = 0; i < 3; i++) back.in[i] = c.in[i];
   back.in[3] = tensor(NEAP_DTYPE_F64, c.out[0].type.shape);
@@ -150,6 +162,7 @@ static void check_norm(bool centre, int64_t axis, bool gamma, bool beta) {
   if (beta) c.in[2] = tensor(NEAP_DTYPE_F64, features);
   set_int(&c, "axis", axis);
   run_op(&c);
+
   double eps = c.attrs[1].f;
   for (int64_t r = 0; r < m; r++) {
     double mean = 0, square = 0;
@@ -190,12 +203,17 @@ static double matmul_at(const op_call *c, int64_t at) {
   bool ta = c->attrs[0].i != 0, tb = c->attrs[1].i != 0;
   int64_t y[NEAP_MAX_DIM], a[NEAP_MAX_DIM] = {0}, b[NEAP_MAX_DIM] = {0};
   unravel(sy, at, y);
+
+  /* What stands before the matrix is a batch. It is counted from behind, and a 1 goes with any
+   * index. */
   int n_batch = sy->n_dim - (sa->n_dim > 1) - (sb->n_dim > 1), ra = sa->n_dim, rb = sb->n_dim;
   for (int d = 0; d < n_batch; d++) {
     int da = d - (n_batch - (ra - 2)), db = d - (n_batch - (rb - 2));
     if (ra > 2 && da >= 0 && sa->dim[da] != 1) a[da] = y[d];
     if (rb > 2 && db >= 0 && sb->dim[db] != 1) b[db] = y[d];
   }
+
+  /* A vector has neither row nor column of y: its only axis is the sum's. */
   int64_t i = ra > 1 ? y[n_batch] : 0, j = rb > 1 ? y[sy->n_dim - 1] : 0,
           n_k = ra == 1 ? sa->dim[0] : sa->dim[ta ? ra - 2 : ra - 1];
   double sum = 0;
@@ -258,6 +276,8 @@ static op_call attention_forward(const attention_case *a, neap_dtype dtype, neap
   op_call c = new_call("Attention", a->mask != 0 ? 4 : 3, 2);
   c.engine = engine;
   state = 7;
+
+  /* Heads side by side in each row, or as an axis of their own: the same numbers otherwise. */
   if (a->by_rows) {
     c.in[0] = tensor(dtype, SHAPE(a->batch, a->queries, a->heads * a->depth));
     c.in[1] = tensor(dtype, SHAPE(a->batch, a->keys, a->key_heads * a->depth));
@@ -268,6 +288,8 @@ static op_call attention_forward(const attention_case *a, neap_dtype dtype, neap
     c.in[1] = tensor(dtype, SHAPE(a->batch, a->key_heads, a->keys, a->depth));
     c.in[2] = tensor(dtype, SHAPE(a->batch, a->key_heads, a->keys, a->value_depth));
   }
+
+  /* What is added to scores, or which keys a query sees: its second row sees none. */
   if (a->mask == 1) c.in[3] = tensor(dtype, SHAPE(a->batch, 1, a->queries, a->keys));
   if (a->mask == 2) {
     c.in[3] = tensor(NEAP_DTYPE_BOOL, SHAPE(a->queries, a->keys));
@@ -296,6 +318,7 @@ static double attention_error(const attention_case *a, const op_call *c) {
   double far = 0, scale = 1 / sqrt((double)a->depth);
   double *p = buffer((size_t)a->keys * sizeof *p);
   for (int64_t row = 0; row < a->batch * a->heads * a->queries; row++) {
+    /* Several heads of queries share one of keys. */
     int64_t i = row % a->queries, h = row / a->queries % a->heads, b = row / a->queries / a->heads,
             g = h / (a->heads / a->key_heads);
     double sum = 0;
@@ -309,6 +332,8 @@ static double attention_error(const attention_case *a, const op_call *c) {
       bool seen = !(a->causal && j > i) && !(a->mask == 2 && get(&c->in[3], i * a->keys + j) == 0);
       sum += p[j] = seen ? exp(s) : 0;
     }
+
+    /* A query that sees no key gives zeros. */
     for (int64_t e = 0; e < a->value_depth; e++) {
       double y = 0;
       for (int64_t j = 0; j < a->keys && sum > 0; j++)

@@ -38,6 +38,7 @@ TEST(random_numbers_depend_on_their_counter_only) {
 TEST(random_numbers_have_their_distribution) {
   const char *names[] = {"Uniform", "Gaussian", "Xavier", "Kaiming"};
   const int64_t n = 200000;
+
   /* Xavier and Kaiming of (1, n): deviations sqrt(2 / (n + 1)) and sqrt(2 / n) */
   double mean[] = {0.5, 0, 0, 0}, std[] = {sqrt(1 / 12.0), 1, sqrt(2.0 / (n + 1)), sqrt(2.0 / n)};
   for (int i = 0; i < 4; i++)
@@ -113,11 +114,14 @@ static void check_loss(const char *name, const char *back_name, bool square) {
         memcpy(op_in(&back, dtype, NEAP_SHAPE(37, 5)), k.in[i].data,
                neap_type_bytes(&k.in[i].type));
       }
+
       op_run(&k);
       op_in(&back, dtype, k.out[0].type.shape);
       fill(&back.in[2], 1, 2, 4);
       op_run(&back);
       CHECK_EQ(op_elems(&k.out[0]), reduction == 2 ? 185 : 1);
+
+      /* Each element by the definition, and the slope that the backward must give for it. */
       double sum = 0;
       for (int64_t i = 0; i < 185; i++) {
         double d = op_get(&k.in[0], i) - op_get(&k.in[1], i), each = square ? d * d : fabs(d);

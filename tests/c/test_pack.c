@@ -102,15 +102,18 @@ TEST(the_peak_of_random_lives) {
 /* Nodes 0 -> 1 -> 3, 0 -> 2 -> 3: 1 and 2 may run side by side. */
 TEST(who_interferes) {
   const uint64_t reach[4] = {14, 8, 8, 0};
+
   /* Items made by 0, 1, 2, 3; read by {1, 2}, {3}, {3}, nobody; and one of 0 that 1 alone reads. */
   const int touch[] = {0, 1, 2, 1, 3, 2, 3, 3, 0, 1}, touch_at[] = {0, 3, 5, 7, 8, 10},
             begin[] = {0, 1, 2, 3, 0}, begin_at[] = {0, 1, 2, 3, 4, 5};
   const neap_touches touches = {touch_at, touch, begin_at, begin, reach, 1};
   uint64_t side[5] = {0}, line[5] = {0};
   CHECK_OK(neap_interfere_in_order(5, &touches, side, 1, &error));
+
   /* 0 and 4 meet all that 1 and 2 make, of which 4 is still read while 2 may run; 3 comes last. */
   const uint64_t expected[] = {22, 29, 27, 6, 7};
   for (int i = 0; i < 5; i++) CHECK_EQ(side[i], expected[i]);
+
   /* In the one order 0, 1, 2, 3 the last item is over when 2 runs. */
   const neap_interval life[] = {{0, 2, 1}, {1, 3, 1}, {2, 3, 1}, {3, 3, 1}, {0, 1, 1}};
   neap_interfere_on_line(5, life, line, 1);
@@ -183,6 +186,7 @@ static size_t least_total(int n, neap_block *b, bool *placed, int n_placed, size
   if (n_placed == n) return total;
   for (int i = 0; i < n; i++) {
     if (placed[i]) continue;
+    /* As low as it goes: up past whatever is in the way, until nothing is. */
     size_t at = 0;
     for (bool moved = true; moved;) {
       moved = false;
@@ -301,6 +305,7 @@ static double pack_file(const char *path, int64_t most_steps, double enough, nea
   snprintf(full, sizeof full, DATA "%s", path);
   neap_block *blocks = read_blocks(full, &n);
   if (blocks == NULL) return 0;
+
   int64_t start = neap_clock_ns();
   neap_pack_options options = {.most_steps = 1};
   CHECK_OK(neap_pack(n, blocks, &options, r, &error)); /* for the bound */

@@ -58,6 +58,7 @@ TEST(in_place_is_refused_with_the_reason) {
   NODE(g, &op_relu, 0, L(a), L(b));   /* a is read again below */
   NODE(g, &op_relu, 0, L(b), L(d));   /* another size */
   NODE(g, &op_mul, 0, L(a, a), L(c)); /* both positions are pairs: allowed */
+
   /* a sum of two equal inputs can't be done in place pass by pass */
   NODE(g, &op_addn, 0, L(c, c), L(e));
   NODE(g, &op_two, 0, L(e), L(f, h)); /* one input, two takers */
@@ -233,6 +234,7 @@ TEST(subnets_overlay_in_their_owners_scratch) {
   neap_plan *plan = plan_simple(g);
   CHECK_EQ(plan->scratch_bytes[n], 1024 + 100);
   CHECK_EQ(plan->arena_bytes, 64 + 64 + 1024 + 128);
+
   /* a branch may write b while it still reads a */
   CHECK(plan->place[b].offset != plan->place[a].offset);
   CHECK_EQ(plan->sub[n][0]->arena_bytes, 1024);
@@ -292,6 +294,7 @@ TEST(order_lowers_the_peak) {
   CHECK_EQ(fixed->lower_bound_bytes, 8 * (1 << 16) + 64);
   neap_plan_free(plan);
   neap_plan_free(fixed);
+
   /* The order of definition stays where it is asked for, and for `dag`. */
   const neap_plan_options kept[] = {{.policy = NEAP_POLICY_OFFSET, .keep_order = true},
                                     {.policy = NEAP_POLICY_OFFSET, .executor = NEAP_EXECUTOR_DAG}};

@@ -92,6 +92,7 @@ static void check_equal_runs(bool train, const neap_compile_options *options, bo
   CHECK_OK(mlp_open(&a, train, &base, &error));
   CHECK_OK(mlp_open(&b, train, options, &error));
   if (a.session != NULL && b.session != NULL) {
+    /* With poison, bytes that nobody owns hold NaN: what is read too late shows in the loss. */
     neap_workspace_set_poison(b.ws, poison);
     for (int i = 0; i < 4; i++) {
       CHECK_OK(mlp_feed_inputs(a.ws, i, &error));
@@ -144,6 +145,7 @@ static void check_stops_without_trace(bool train, neap_executor executor, bool i
   CHECK_OK(mlp_open(&m, train, &options, &error));
   CHECK_OK(mlp_open(&untouched, train, &options, &error));
   if (m.session != NULL && untouched.session != NULL) {
+    /* Both have a step behind them, so that there is something to lose. */
     CHECK_OK(neap_session_run(m.session, &error));
     CHECK_OK(neap_session_run(untouched.session, &error));
     if (interrupt) {
@@ -159,6 +161,8 @@ static void check_stops_without_trace(bool train, neap_executor executor, bool i
       CHECK(strcmp(located.blob, "label") == 0);
       CHECK(strcmp(located.line, "mlp.lua:3") == 0);
     }
+
+    /* No step is counted, no parameter moved, and what the run has begun to write can't be read. */
     CHECK_EQ(neap_workspace_step(m.ws), neap_workspace_step(untouched.ws));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "w1"));
     CHECK(mlp_same_bits(m.ws, untouched.ws, "b2"));
@@ -254,6 +258,7 @@ static void check_branch(const neap_compile_options *options, bool poison) {
   if (m.session != NULL) {
     neap_workspace_set_poison(m.ws, poison);
     for (int i = 0; i < 4; i++) {
+      /* What the step must give, from what is there before it. */
       double w = mlp_element(m.ws, "w", 77), g = mlp_element(m.ws, "g", 77),
              lr = mlp_element(m.ws, "lr", 0);
       double t = (g > 0 ? g : 0) + g, s = (g > 0 ? g : 0);
@@ -263,6 +268,7 @@ static void check_branch(const neap_compile_options *options, bool poison) {
       CHECK_NEAR(mlp_element(m.ws, "w", 77), i % 2 == 0 ? w - lr * t : w, 1e-6);
       CHECK_NEAR(mlp_element(m.ws, "y", 77), want_s > 0 ? want_s : 0, 1e-6);
     }
+
     int64_t before = neap_memory_read().n_alloc;
     CHECK_OK(neap_session_run(m.session, &error));
     CHECK_EQ(neap_memory_read().n_alloc, before);
@@ -304,6 +310,7 @@ TEST(held_bytes_are_the_planned_ones) {
 TEST(every_refused_allocation_is_survived) {
   bool train = has_ops(3, NAMES("Constant", "Sgd", "Copy"));
   mlp warm;
+
   /* interned names and thread counts are made once */
   CHECK_OK(mlp_open(&warm, train, NULL, &error));
   if (warm.session == NULL) return;
@@ -367,6 +374,7 @@ TEST(pool_gives_aligned_disjoint_bytes_and_takes_all_back) {
   CHECK_EQ(stats.n_used, 0);
   CHECK_EQ(stats.used_bytes, 0);
   CHECK(stats.high_bytes > 0 && stats.high_bytes <= stats.reserved_bytes);
+
   /* coalesced: one block a chunk */
   CHECK(stats.n_free_block <= (int64_t)(stats.reserved_bytes >> 20));
   int64_t before = neap_memory_read().n_alloc;
@@ -446,6 +454,7 @@ TEST(eager_runs_one_op) {
   CHECK_FAILS(neap_run_op("Rellu", 1, &x, NULL, 1, &y, &error), NEAP_NAME, "Rellu");
   CHECK(y.storage == NULL); /* a call that fails gives nothing, whatever was there */
   CHECK_FAILS(neap_run_op("FC", 1, &x, NULL, 1, &y, &error), NEAP_ARGUMENT, "w is missing");
+
   /* (3,4) x (3,4)' */
   CHECK_FAILS(neap_run_op("FC", 2, (neap_tensor[]){x, x}, NULL, 1, &y, &error), NEAP_OK, "");
   neap_tensor_fini(&y);

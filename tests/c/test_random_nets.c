@@ -114,6 +114,7 @@ TEST(plans_of_random_nets_pass_the_verifier) {
   try_nets(false, 0, n, &t);
   print_plans(&t, seconds() - began);
   int64_t live = neap_memory_read().n_live;
+
   /* once more, with all names known: nothing may stay behind */
   try_nets(false, 0, NEAP_MIN(n, 99), &again);
   CHECK_EQ(neap_memory_read().n_live, live);
@@ -157,6 +158,7 @@ static int run_given(int argc, char **argv) {
   int first = plans ? 2 : 1;
   totals t = {0};
   if (argc == first + 2) {
+    /* Two numbers: from which net on, and how many. */
     double began = seconds();
     uint64_t from, count;
     if (!read_number(argv[first], &from) || !read_number(argv[first + 1], &count) ||
@@ -169,6 +171,8 @@ static int run_given(int argc, char **argv) {
       print_runs(&t, seconds() - began);
     return check_failures > 0;
   }
+
+  /* One name: the net's text first, in case it crashes. */
   if (argc != first + 1) return usage(argv[0]);
   recipe r;
   fault f = {0};

@@ -80,6 +80,7 @@ TEST(choices_that_recompute_what_must_not_be_are_refused) {
                 "can't be recomputed");
     CHECK(laid == NULL);
   }
+
   /* The chain has no bodies. */
   const int none[] = {0};
   const neap_recomputed set = {.n_body = 1, .body = none};
@@ -126,6 +127,7 @@ static neap_status run_evicting(const neap_net *net, size_t budget_bytes, float 
     .dynamic = true,
     .n_thread = 2,
     .engine = "ref"};
+
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   neap_shape shape = NEAP_SHAPE(64, 16);
@@ -136,6 +138,8 @@ static neap_status run_evicting(const neap_net *net, size_t budget_bytes, float 
   for (int i = 0; status == NEAP_OK && i < 64 * 16; i++)
     ((float *)neap_tensor_data(&x))[i] = (float)(i % 7) / 8;
   if (status == NEAP_OK) status = neap_workspace_feed(ws, "h0", &x, false, error);
+
+  /* Two steps: the second begins with what the first has evicted and brought back. */
   for (int k = 0; status == NEAP_OK && k < 2; k++) status = neap_session_run(session, error);
   if (status == NEAP_OK) status = neap_workspace_fetch(ws, "w0", &w, error);
   if (status == NEAP_OK) *weight = *(const float *)neap_tensor_data(&w);

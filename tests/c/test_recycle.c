@@ -46,12 +46,15 @@ static void refuse_each(const neap_net *net, trial *run, int least) {
   int64_t live = 0;
   CHECK_OK(run(net, &error)); /* names are interned once and stay */
   for (int64_t nth = 1; nth < 100000; nth++) {
+    /* Each time from the same state: what is alive before must be alive after, whether it failed or
+     * not. */
     neap_error error = {0};
     live = neap_memory_read().n_live;
     neap_memory_fail_nth_block(nth);
     neap_status status = run(net, &error);
     bool failed = neap_memory_failed();
     neap_memory_fail_nth(0, false);
+
     CHECK_EQ(neap_memory_read().n_live, live);
     CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
     CHECK_EQ(error.code, status);

@@ -322,6 +322,7 @@ TEST(a_process_of_another_place_is_lost_after_a_day_of_silence) {
   neap_store *store = opened(path);
   neap_run *run[3];
   for (int i = 0; i < 3; i++) run[i] = run_of(store, "elsewhere"), take_steps(run[i], 1, 1);
+
   /* Another machine, silent for an hour and for two days; and this one, before its last boot. */
   CHECK_EQ(sqlite3_exec(store->db,
                         "UPDATE run SET host = 'another', process_key = 'boot space 5', seen_at = "

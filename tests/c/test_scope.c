@@ -183,10 +183,12 @@ TEST(steps_run_nets_that_are_given_without_a_name) {
   const neap_net *const given[] = {NULL, other};
   neap_step tree = {.n_net = 2, .net = NAMES("counter", NULL), .given = given};
   CHECK_OK(neap_workspace_run_steps(ws, &tree, NULL, NULL, &error));
+
   /* 1 by name, 2 by the other net of that name, which the workspace does not know */
   CHECK_EQ(get(ws, "count"), 3);
   neap_step report = {
     .n_net = 1, .net = NAMES("counter"), .given_report = other, .report_every_ms = 100000};
+
   /* it finds its parent's nets */
   CHECK_OK(neap_workspace_open_child(ws, 0, NULL, NULL, &child, &error));
   CHECK_OK(neap_workspace_run_steps(child, &report, NULL, NULL, &error));
@@ -281,7 +283,10 @@ static neap_status use_scopes(neap_workspace *ws, neap_error *error) {
   neap_workspace *frame = NULL;
   neap_net *net = NULL;
   neap_figures figures;
+
+  /* All ways into a frame: a new one, the last one again, and the last one for its gradient. */
   neap_status status = neap_workspace_create_scope(ws, "s", &scope, error);
+
   if (status == NEAP_OK)
     status = neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, error);
   if (status == NEAP_OK) status = neap_workspace_feed_string(frame, "label", "one", 3, error);
@@ -366,6 +371,8 @@ static void *live_alone(void *context) {
       "net f\ninput x f32 (1)\nparam w f32 (1) = Constant { value = 2 }\ny = Mul(x, w)\n", &net,
       &error) != NEAP_OK ||
     neap_workspace_create_scope(ws, "s", &scope, &error) != NEAP_OK;
+
+  /* Frames pile up by fours, so that there are some to clear and some to use again. */
   for (int i = 0; i < 40 && !failed; i++) {
     double y = 0;
     failed =

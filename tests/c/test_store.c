@@ -31,6 +31,7 @@ TEST(a_plan_is_found_by_key_and_text) {
   neap_store_hit hit = find_plan(store, "k1", "canonical", "tiny", "net tiny");
   CHECK(hit.found && use_plan(store, "k1", "tiny", "net tiny", false) == id);
   CHECK(strcmp(hit.choices, "ref ref ref") == 0 && strcmp(hit.plan_text, "the plan") == 0);
+
   /* Found for any net; in the history under each name that it was stored for. */
   hit = find_plan(store, "k1", "canonical", "other", "net other");
   CHECK(hit.found && use_plan(store, "k1", "other", "net other", false) == 0);
@@ -46,6 +47,7 @@ TEST(a_plan_is_found_by_key_and_text) {
   CHECK(hit.found);
   CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", true), id);
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
+
   /* What was planned again is used, and no hit. */
   CHECK_EQ(use_plan(store, "k1", "tiny", "net tiny", false), id);
   CHECK_EQ(ask(store, "SELECT n_hit FROM plan ORDER BY plan_id"), 1);
@@ -76,6 +78,7 @@ TEST(history_outlives_the_cache) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 4);
   CHECK_EQ(ask(store, "SELECT run_id FROM v_op_time WHERE name = 'block1/relu_1'"), run);
+
   /* Made again, the plan is the one that is known. */
   CHECK_EQ(add_plan(store, "tiny", "k1"), id);
   CHECK(find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
@@ -141,6 +144,7 @@ TEST(rows_carry_names_layers_lines_and_count_from_one) {
   neap_store *store = opened(temp_path("rows.db"));
   add_plan(store, "tiny", "k1");
   CHECK_EQ(ask(store, "SELECT group_concat(step) = '1,2,3' FROM plan_op"), 1);
+
   /* relu_1 says nothing that its scope does not; act was named by the user; at the top a name is
    * all there is. */
   CHECK(strcmp(ask_text(store, "SELECT group_concat(layer, ' ') FROM plan_op"),
@@ -244,6 +248,7 @@ TEST(runs_ops_and_metrics_are_stored) {
                "block1/relu_1 37.5 8.0") == 0);
   CHECK_OK(neap_store_add_run_ops(store, second, 1, 3, op, &error)); /* in place of the first */
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 3);
+
   /* Of another program beside it; the view has the first one's alone. */
   CHECK_OK(neap_store_add_run_ops(store, second, 2, 2, op, &error));
   CHECK_EQ(ask(store, "SELECT count(*) FROM program_op"), 5);
@@ -328,6 +333,7 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM net WHERE name = 'old'"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 2);
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 8);
+
   /* The run whose plan went is there, without what it had by op. */
   CHECK_EQ(ask(store, "SELECT run_id FROM v_run WHERE plan_id IS NULL AND batch = 16"), old_run);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric"), 2);
@@ -337,12 +343,14 @@ TEST(check_backup_and_prune_care_for_the_file) {
   CHECK_EQ(ask(second, "SELECT min(plan_id) FROM plan"), old);
   CHECK_EQ(ask(second, "SELECT count(*) FROM plan"), 3);
   neap_db_close(second);
+
   /* A row without its parent is damage that only the check sees. */
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA foreign_keys = OFF; DELETE FROM net", NULL, NULL, NULL),
            SQLITE_OK);
   CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "2 faults");
   CHECK(strstr(report, "a row of plan refers to a row of net that is not there") != NULL);
   neap_free(report);
+
   /* So is a word that packed rows have the number of: an op's type, a blob's name behind its
    * layer's. */
   CHECK_EQ(sqlite3_exec(store->db,

@@ -64,6 +64,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
                "SELECT bytes FROM plan_value WHERE blob = 'x' AND line = 'n.lua:1' AND "
                "detail = 'has bytes of its own'"),
            64);
+
   /* Tables and views of the user are left as they are. */
   CHECK(strcmp(ask_text(store, "SELECT key || text FROM mine, notes"), "kn") == 0);
   neap_db_close(store);

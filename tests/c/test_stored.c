@@ -393,11 +393,15 @@ static bool open_subject(subject *s) {
   unlink(s->path);
   if (s->kind == MODEL) export_model(s);
   CHECK_OK(neap_db_open(s->path, &s->store, &error));
+
+  /* One run without a store, which all others are compared with, and one that fills it. */
   s->base = run(s, NULL, false, warning);
   neap_workspace *ws = s->base != NULL ? run(s, s->store, false, warning) : NULL;
   if (ws == NULL) return false;
   CHECK(warning[0] == '\0' && same_bits(s, ws));
   neap_workspace_release(ws);
+
+  /* The texts as they were stored: each case changes one of them and puts it back. */
   CHECK_OK(neap_db_query(s->store,
                          "SELECT CAST(sqlar_uncompress(choices, choice_bytes) AS TEXT), "
                          "CAST(sqlar_uncompress(plan_text, plan_bytes) AS TEXT), key, "
@@ -441,6 +445,7 @@ static void write_texts(const subject *s, const char *choices, const char *plan,
              "plan_bytes = length(CAST(?2 AS BLOB)) WHERE key = ?3",
              -1, &stmt, NULL),
            SQLITE_OK);
+
   sqlite3_bind_text(stmt, 1, whole.text, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 2, plan, -1, SQLITE_TRANSIENT);
   sqlite3_bind_text(stmt, 3, s->row[s->at].key, -1, SQLITE_TRANSIENT);
@@ -457,12 +462,19 @@ static void tamper(subject *s, const char *choices, const char *plan, const char
   const texts *row = &s->row[s->at];
   forge(s, row->choices, row->plan, right);
   forge(s, choices, plan, hex);
+
+  /* Most are only compiled; one in fifty also runs. */
   int failures = check_failures;
   bool compile_only = ++s->n_tampered % 50 != 0;
+
+  /* With the old digest the change must be noticed, and the plan is made anew. */
   write_texts(s, choices, plan, right);
   neap_workspace *ws = run(s, s->store, compile_only, warning);
   CHECK(strstr(warning, "is not what had been stored") != NULL && (ws == NULL || same_bits(s, ws)));
   neap_workspace_release(ws);
+
+  /* With a digest that fits, only checks of the plan itself can refuse it; what passes must be
+   * harmless. */
   write_texts(s, choices, plan, hex);
   ws = run(s, s->store, compile_only, warning);
   if (warning[0] == '\0') s->n_taken++;
@@ -471,6 +483,7 @@ static void tamper(subject *s, const char *choices, const char *plan, const char
   CHECK(ws != NULL || (compile_only && warning[0] != '\0'));
   CHECK(ws == NULL || same_bits(s, ws));
   neap_workspace_release(ws);
+
   write_texts(s, row->choices, row->plan, right);
   if (check_failures > failures) printf("  of: plan %d, %s: \"%s\"\n", s->at, what, warning);
 }
@@ -489,6 +502,8 @@ static const char *wrong_value(const char *word, int k, char room[64]) {
   static const char *const numbers[] = {
     "0", "1", "-1", "2", "16", "64", "4096", "99999999999999999999", "2305843009213693951",
     "x", ""};
+
+  /* A number gets extremes and its neighbours, any other word what a field somewhere may hold. */
   char *end;
   long long number = strtoll(word, &end, 10);
   if (*end != '\0' || end == word) return k < NEAP_COUNT(names) ? names[k] : NULL;
@@ -512,6 +527,7 @@ static void tamper_words(subject *s, const char *text, int every) {
       const char *wrong = wrong_value(word, k, room);
       if (wrong == NULL) break;
       if (strcmp(wrong, word) == 0 || (!is_all() && n++ % every != 0)) continue;
+
       neap_buffer bad = {0};
       char what[200];
       int line = 1;
@@ -527,24 +543,32 @@ static void tamper_words(subject *s, const char *text, int every) {
   }
 }
 
-/* The lines of the text: one gone, one twice, one exchanged with the next, all from one on gone,
- * and half a line. */
+typedef enum change { GONE, TWICE, EXCHANGED, ALL_GONE, HALF, N_CHANGE } change;
+
+/* The text with one change at the line that begins at `at`: it is gone, there twice, exchanged with
+ * the next one, gone with all behind it, or half of it ends the text. */
+static void add_changed(neap_buffer *out, const char *text, const char *at, change what) {
+  const char *next = strchr(at, '\n') + 1, *after = *next != '\0' ? strchr(next, '\n') + 1 : next;
+  const int n = (int)(next - at);
+  neap_buffer_add(out, "%.*s", (int)(at - text), text);
+  if (what == GONE) neap_buffer_add(out, "%s", next);
+  if (what == TWICE) neap_buffer_add(out, "%.*s%s", n, at, at);
+  if (what == EXCHANGED)
+    neap_buffer_add(out, "%.*s%.*s%s", (int)(after - next), next, n, at, after);
+  if (what == HALF) neap_buffer_add(out, "%.*s", n / 2, at);
+}
+
+/* Each line of the text with each change, or every n-th of these pairs. */
 static void tamper_lines(subject *s, const char *text, int every) {
   bool is_plan = text == s->row[s->at].plan;
   int n = 0;
-  for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1) {
-    const char *next = strchr(at, '\n') + 1, *after = *next != '\0' ? strchr(next, '\n') + 1 : next;
-    for (int k = 0; k < 5; k++) {
+  for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1)
+    for (int k = 0; k < N_CHANGE; k++) {
       if (!is_all() && n++ % every != 0) continue;
+
       neap_buffer bad = {0};
       char what[200];
-      if (k < 3 || k == 3) neap_buffer_add_n(&bad, text, (size_t)(at - text));
-      if (k == 1) neap_buffer_add(&bad, "%.*s%s", (int)(next - at), at, at);
-      if (k == 2)
-        neap_buffer_add(&bad, "%.*s%.*s%s", (int)(after - next), next, (int)(next - at), at, after);
-      if (k == 0) neap_buffer_add(&bad, "%s", next);
-      if (k == 3) neap_buffer_add(&bad, "%s", "");
-      if (k == 4) neap_buffer_add_n(&bad, text, (size_t)(at - text + (next - at) / 2));
+      add_changed(&bad, text, at, (change)k);
       snprintf(what, sizeof what, "%s, change %d of line \"%.60s\"", is_plan ? "plan" : "choices",
                k, at);
       if (bad.text != NULL && strcmp(bad.text, text) != 0)
@@ -552,7 +576,6 @@ static void tamper_lines(subject *s, const char *text, int every) {
                is_plan ? bad.text : s->row[s->at].plan, what);
       neap_buffer_fini(&bad);
     }
-  }
 }
 
 static int count_words(const char *text) {

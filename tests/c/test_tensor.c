@@ -263,6 +263,7 @@ static uint16_t nearest_half(double x, int exponent_bits) {
       high = middle;
   }
   double below = half_value((uint16_t)low, exponent_bits);
+
   /* infinity counts as the next power of two when rounding */
   double above = isinf(half_value((uint16_t)high, exponent_bits))
                    ? 2 * half_value((uint16_t)(high - (1u << (15 - exponent_bits))), exponent_bits)
@@ -312,6 +313,7 @@ TEST(halves_round_to_nearest_even_from_every_dtype) {
     if (wholes[i] < 1 << 20) CHECK_EQ(half, nearest_half((double)wholes[i], 5));
     if (wholes[i] > 1 << 20) CHECK_EQ(half, 0x7c00);
   }
+
   /* 257 2^54 lies between two bf16; one more or less, which f64 cannot hold, decides */
   uint16_t tie, above, below;
   neap_cast(NEAP_DTYPE_BF16, &tie, NEAP_DTYPE_I64, &wholes[6], 1);
@@ -468,6 +470,7 @@ static neap_tensor random_view(neap_dtype dtype) {
     shape.dim[i] = next_random() % 40 == 0 ? 0 : 1 + next_random() % (shape.n_dim < 3 ? 70 : 9);
   neap_tensor t = count_up(dtype, shape), v;
   for (int i = 0; i < shape.n_dim; i++) {
+    /* Steps of 1 to 3 from either end; what begins at the end goes backwards. */
     int64_t size = t.shape.dim[i];
     if (size == 0 || next_random() % 2) continue;
     int64_t step = 1 + next_random() % 3, n = (size + step - 1) / step;
@@ -477,6 +480,7 @@ static neap_tensor random_view(neap_dtype dtype) {
     neap_tensor_fini(&t);
     t = v;
   }
+
   if (shape.n_dim >= 2 && next_random() % 2) {
     int order[NEAP_MAX_DIM];
     for (int i = 0; i < shape.n_dim; i++) order[i] = (i + 1) % shape.n_dim;
@@ -495,11 +499,15 @@ static neap_tensor scattered_target(neap_dtype dtype, const neap_shape *shape) {
     wide.dim[shape->n_dim - 1 - i] = 2 * shape->dim[i];
     order[i] = shape->n_dim - 1 - i;
   }
+
+  /* Filled with a pattern, so that a write beside the elements shows. */
   neap_tensor t = make(dtype, wide), v;
   neap_type type = {dtype, wide};
   memset(neap_tensor_data(&t), 0x11, neap_type_bytes(&type));
   CHECK_OK(neap_tensor_permute(&t, order, &v, &error));
   neap_tensor_fini(&t);
+
+  /* Every second element along each dimension. */
   for (int i = 0; i < shape->n_dim; i++) {
     neap_tensor w;
     CHECK_OK(neap_tensor_narrow(&v, i, 0, shape->dim[i], shape->dim[i] > 0 ? 2 : 1, &w, &error));

@@ -318,6 +318,7 @@ TEST(a_parents_blob_of_another_type_is_no_result) {
   CHECK_FAILS(neap_driver_compile(child, net, &options, &session, &error), NEAP_SHAPE,
               "\"a_h1\": expects f32 (100), got f32 (1)");
   CHECK_EQ(mlp_element(child, "a_h1", 0), 3);
+
   /* one of its own may have any type */
   CHECK_OK(neap_workspace_create(child, "a_h1", true, &error));
   CHECK_OK(neap_driver_compile(child, net, &options, &session, &error));
@@ -384,6 +385,7 @@ TEST(a_checkpoint_restores_numbers_seed_and_step) {
   CHECK(mlp_same_bits(a.ws, b.ws, "loss"));
 
   neap_workspace *empty = workspace(NULL), *other = workspace(NULL);
+
   /* into nothing: the blobs are made */
   CHECK_OK(neap_workspace_load(empty, path, NEAP_IO_COPY, NULL, &error));
   CHECK(mlp_same_bits(a.ws, empty, "b2"));

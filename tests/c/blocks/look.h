@@ -33,15 +33,19 @@ static void look_at_workspace(const char *title, neap_workspace *ws, bool run, n
   neap_blob_row *row = NULL;
   int n = 0;
   if (ws == NULL) return;
+
   /* waits for bytes that are under way to a bank */
   (void)neap_workspace_shape(ws, "x", NULL, NULL, NULL, NULL);
   CHECK_OK(neap_workspace_blobs(ws, &row, &n, &error));
   for (int i = 0; i < n; i++) {
+    /* Where a transient blob lies, and what in it, is the plan's matter. */
     if (strcmp(row[i].kind, "transient") == 0 || (run && !outlives_a_failed_run(&row[i]))) continue;
     neap_buffer_add(out, "%s.%s %s %s %s %s", title, row[i].name, row[i].kind, row[i].role,
                     row[i].region, row[i].bank);
     for (int d = 0; d < row[i].shape.n; d++)
       neap_buffer_add(out, " %d", (int)row[i].shape.number[d]);
+
+    /* Values too, not only where they lie: as numbers of one type, whatever the blob has. */
     if (strcmp(row[i].kind, "tensor") == 0 && row[i].bytes > 0) {
       int64_t n_elems = 1;
       for (int d = 0; d < row[i].shape.n; d++) n_elems *= row[i].shape.number[d];
@@ -140,6 +144,7 @@ static void look_at_text(const char *text, neap_buffer *out) {
 /* What was there before the call. `run`: only what a failed run leaves alone. */
 static char *look(const scene *s, bool run) {
   neap_buffer out = {0};
+
   look_at_tensor("tensor", &s->t, &out);
   look_at_net("net", s->net, &out);
   for (int i = 0; i < 2; i++) look_at_net("layer", s->layer[i], &out);
@@ -165,6 +170,7 @@ static char *look_at_all(const scene *s) {
   char *before = look(s, false);
   neap_buffer_add(&out, "%s", before);
   free(before);
+
   look_at_tensor("out", &s->out_t, &out);
   look_at_net("out", s->out_net, &out);
   look_at_net("out2", s->out_net2, &out);

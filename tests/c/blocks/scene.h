@@ -240,6 +240,9 @@ static void open_parts(scene *s) {
 
 static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   *s = (scene){.options = options};
+
+  /* In the order in which one needs the other: data, then nets, then workspaces, then what runs in
+   * them. */
   if (parts & TENSOR) {
     CHECK_OK(neap_tensor_new(&s->t, NEAP_DTYPE_F32, &(neap_shape){2, {3, 4}}, &error));
     for (int i = 0; i < 12; i++)
@@ -251,6 +254,7 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     s->recorded = (neap_options){.db = s->db, .profile = NEAP_ON};
     s->options = options = &s->recorded;
   }
+
   if (parts & (NET | FORWARD | IMAGE | LOOPS | ENDLESS | SCOPES | FOUND)) read_net(s, parts);
   if (parts & READER) {
     const neap_batch_field field = {.source = s->t, .dtype = NEAP_DTYPE_F64, .scale = 1};
@@ -262,6 +266,7 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
     CHECK_OK(neap_net_new_closed_sub(s->net, "body", &s->sub, &error));
     CHECK_OK(neap_net_declare(s->sub, "p", NEAP_ROLE_INPUT, NULL, false, NULL, NULL, NULL, &error));
   }
+
   if (parts & WS) {
     CHECK_OK(neap_workspace_open(7, &s->ws, &error));
     write_inputs(s, parts & IMAGE);
@@ -271,6 +276,8 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   if (parts & (SESSION | OPENED))
     CHECK_OK(neap_session_open(s->ws, s->net, options, &s->session, &error));
   if (parts & SESSION) CHECK_OK(neap_session_run(s->session, &error));
+
+  /* The session is there already: its next run has fewer rows than it was opened for. */
   if (parts & FEWER) {
     CHECK_OK(neap_workspace_write(s->ws, "x", NEAP_DTYPE_F32, 2, DIM(2, 3),
                                   (float[]){1, 2, 3, 3, 2, 1}, &error));
@@ -291,6 +298,8 @@ static void open_scene(scene *s, unsigned parts, const neap_options *options) {
   }
   if (parts & RANGE) CHECK_OK(neap_range_open(s->net, 6, options, &s->range, &error));
   if (parts & LOG) CHECK_OK(neap_net_dry_run(s->net, options, &s->log, &error));
+
+  /* Up to the first op that has subnets, so that those may be asked for. */
   if (parts & ROWS) {
     const void *row = NULL;
     CHECK_OK(neap_net_rows(s->net, options, NEAP_ROW_OP, &s->rows, &error));
@@ -320,6 +329,7 @@ static void close_results(scene *s) {
 
 static void close_scene(scene *s) {
   close_results(s);
+
   neap_batch_reader_free(s->reader);
   neap_tensor_fini(&s->t);
   neap_dry_run_free(s->log);
@@ -327,6 +337,8 @@ static void close_scene(scene *s) {
   neap_memory_plan_free(s->plan);
   neap_lives_free(s->lives);
   neap_cache_free(s->cache);
+
+  /* What runs goes before its workspace, and that before its nets. */
   neap_session_free(s->part);
   neap_session_free(s->update);
   neap_session_free(s->session);
