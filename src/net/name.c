@@ -33,7 +33,8 @@ neap_status neap_net_check_name(const char *what, const char *text, neap_error *
                 (int)(c - text) + 1);
       if (error != NULL && error->blob[0] == '\0')
         snprintf(error->blob, sizeof error->blob, "%s", text);
-      return neap_hint(error, "use letters, digits and . _ - / :");
+      neap_hint(error, "use letters, digits and . _ - / :");
+      return NEAP_NAME;
     }
   return NEAP_OK;
 }

@@ -62,7 +62,8 @@ static neap_status report_all(neap_store *store, neap_buffer *report, neap_error
     return NEAP_OK;
   }
   neap_fail(error, NEAP_DB, "database \"%s\" is damaged: %d faults", store->path, n);
-  return neap_hint(error, "move the file away; a new one is made on the next run");
+  neap_hint(error, "move the file away; a new one is made on the next run");
+  return NEAP_DB;
 }
 
 /* The faults are given with the error that counts them: who mends the file wants both. */

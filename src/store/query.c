@@ -30,7 +30,8 @@ static neap_status prepare(neap_store *store, const char *text, sqlite3_stmt **s
   /* SQLite knows by the compiled statement, whatever its words are. */
   if (!sqlite3_stmt_readonly(*stmt)) {
     neap_fail(error, NEAP_DB, "query: only statements that read are allowed here");
-    return neap_hint(error, "to change rows: sqlite3 %s", store->path);
+    neap_hint(error, "to change rows: sqlite3 %s", store->path);
+    return NEAP_DB;
   }
   return NEAP_OK;
 }

@@ -193,7 +193,8 @@ static neap_status check_owner(neap_store *store, neap_error *error) {
   NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM sqlite_master", lost, &n_table, error));
   if (id == APPLICATION_ID || (id == 0 && n_table == 0)) return NEAP_OK;
   neap_fail(error, NEAP_DB, "%s: \"%s\" is a database of another program", lost, store->path);
-  return neap_hint(error, "set NEAP_DB to another file");
+  neap_hint(error, "set NEAP_DB to another file");
+  return NEAP_DB;
 }
 
 neap_status neap_store_migrate(neap_store *store, neap_error *error) {
@@ -209,7 +210,8 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
     neap_fail(error, NEAP_DB,
               "%s: database \"%s\" has schema %lld, made by a newer Neap; this one knows schema %d",
               lost, store->path, (long long)version, newest);
-    return neap_hint(error, "use the newer Neap, or set NEAP_DB to another file");
+    neap_hint(error, "use the newer Neap, or set NEAP_DB to another file");
+    return NEAP_DB;
   }
 
   /* Nor is an older one read by views that it does not have. */

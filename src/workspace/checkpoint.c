@@ -177,7 +177,8 @@ static neap_status check(const neap_workspace *ws, const neap_io_list *list, boo
       neap_fail(error, NEAP_ARGUMENT,
                 "load \"%s\": it lies in the segment of the %s, which can't be mapped", name,
                 neap_region_name(ws->cell[c].region));
-      return neap_hint(error, "map the file before ws:init(net) makes the blob");
+      neap_hint(error, "map the file before ws:init(net) makes the blob");
+      return NEAP_ARGUMENT;
     }
 
     /* Writing there would end the process: the file is mapped without the right to write. */

@@ -196,7 +196,12 @@ neap_status neap_scope_push(neap_scope *scope, neap_workspace *parent, int n,
   /* What can be wrong with the bindings is found before the stack changes. */
   NEAP_TRY(check_targets(parent, n, outer, error));
   NEAP_TRY(record(&scope->forward, n, inner, outer, error));
-  NEAP_TRY(next_frame(scope, parent, n, inner, outer, error));
+  neap_status status = next_frame(scope, parent, n, inner, outer, error);
+
+  /* A first push that is refused was none: the next one may bind otherwise. */
+  if (status != NEAP_OK && scope->n_frame == 0) forget(&scope->forward);
+  NEAP_TRY(status);
+
   scope->parent = parent;
   *out = scope->frame[scope->n_top++];
   NEAP_ASSERT(scope->n_top <= scope->n_frame, "frames in use exist: %d of %d", scope->n_top,

@@ -329,6 +329,29 @@ TEST(scopes_survive_every_refused_allocation) {
   neap_workspace_release(ws);
 }
 
+/* A first push that was refused, at whatever allocation, leaves no bindings that others must be
+ * like. */
+TEST(a_first_push_that_is_refused_binds_nothing) {
+  neap_workspace *ws = open_workspace(), *frame = NULL;
+  CHECK_OK(put(ws, "a", 1, &error));
+  CHECK_OK(put(ws, "b", 1, &error));
+  bool done = false;
+  for (int n = 1; !done && n < 100; n++) {
+    neap_scope *scope = NULL;
+    CHECK_OK(neap_workspace_create_scope(ws, "s", &scope, &error));
+    neap_memory_fail_nth_block(n);
+    neap_status status = neap_scope_push(scope, ws, 1, NAMES("x"), NAMES("a"), &frame, NULL);
+    done = !neap_memory_failed();
+    neap_memory_fail_nth(0, false);
+    CHECK_EQ(status, done ? NEAP_OK : NEAP_MEMORY);
+    if (!done) CHECK_OK(neap_scope_push(scope, ws, 1, NAMES("y"), NAMES("b"), &frame, &error));
+    CHECK_EQ(neap_scope_n_frames(scope), 1);
+    CHECK(neap_workspace_remove(ws, "s"));
+  }
+  CHECK(done);
+  neap_workspace_release(ws);
+}
+
 /* The names that a Do's blobs have around it are made while types are asked for. Each net has a
  * scope of its own, whose names nobody has interned. */
 TEST(types_of_a_do_survive_every_refused_name) {
@@ -407,6 +430,7 @@ int main(int argc, char **argv) {
     T(steps_repeat_and_stop), T(steps_run_nets_that_are_given_without_a_name),
     T(concurrent_steps_have_arenas_of_their_own_and_their_results_land),
     T(the_first_failure_stops_the_rest), T(every_refused_allocation_is_survived),
-    T(scopes_survive_every_refused_allocation), T(types_of_a_do_survive_every_refused_name),
+    T(scopes_survive_every_refused_allocation), T(a_first_push_that_is_refused_binds_nothing),
+    T(types_of_a_do_survive_every_refused_name),
     T(workspaces_in_several_threads_do_not_disturb_each_other));
 }
