@@ -38,7 +38,7 @@ typedef struct neap_net_blob {
   neap_role role;
   bool keep;      /* resident although its role is not */
   bool trainable; /* PARAMETER: gradient() differentiates with respect to it by default */
-  neap_type type; /* of INPUT, PARAMETER and STATE; else dtype NONE */
+  neap_type type; /* as declared; dtype NONE of what ops make */
   int init;       /* index in init ops of the op that fills it, or -1 */
   const char *line;
   /* the blob whose gradient, or a part of it, this one holds; NULL: it is no gradient */
@@ -91,8 +91,8 @@ typedef struct neap_net_call {
   bool typed;
 } neap_net_call;
 
-/* Declares a blob that exists before the net runs. Redeclaring with the same role and type is
- * allowed; else NAME error. `type` NULL: of an input of a closed subnet. `init` (may be NULL) is an
+/* Declares a blob that exists before the net runs. Again is fine when it says the same, but for an
+ * init left out; else NAME error. `type` NULL: of an input of a subnet. `init` (may be NULL) is an
  * op without inputs and with a "shape" attribute (Constant, Xavier ...), whose attributes are
  * `init_attrs`; it fills the blob when a workspace initialises the net. `line` may be NULL. */
 NEAP_API neap_status neap_net_declare(neap_net *net, const char *name, neap_role role,
