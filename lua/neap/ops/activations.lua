@@ -48,6 +48,7 @@ activation { "Hardmax", no_grad = true,
   summary = "1 at the largest element along a dimension, the first of equals, 0 elsewhere.",
   math = "y_i = i == argmax x",
   source = "ONNX Hardmax-13",
+  nan = "decides", special = "a NaN is larger than all numbers",
   axis,
   of = function(o, x)
     local d = kit.axis("Hardmax", x, o.axis)

@@ -17,6 +17,8 @@
 -- variadic one comes to `of` as a list. `exact = true`: the op only moves elements; else halves are
 -- computed in f32 and rounded once, at the end, so that no digits are lost on the way. `once`: its
 -- gradient has none, since it is made of a loop. `extent`: how long its output is depends on data.
+-- `nan` is a word of neap_nan (neap/record.h) where a NaN does other than spread, and `special` says
+-- what; infinities and empties give what the ops within make of them.
 -- `cases` are as in the records of C.
 --
 -- INVARIANT: `of` sees nothing but its operands and options, and so gives the same net each time.
@@ -89,7 +91,7 @@ function compose.define(spec)
     attrs = compose.attrs(options.fields), enforced = {}, engines = {}, internal = false,
     control = false, gradient = not spec.no_grad, no_grad = spec.no_grad, cases = spec.cases,
     made_of = spec.of, options = options, exact = spec.exact == true, once = spec.once == true,
-    extent = spec.extent == true }
+    extent = spec.extent == true, nan = spec.nan or "spreads", special = spec.special }
 end
 
 -- ---- calls --------------------------------------------------------------------------------------
@@ -191,6 +193,10 @@ function compose.text(r)
   for i, x in ipairs(r.inputs) do
     if i == 1 then lines[#lines + 1] = "dtypes" end
     add(x.name, table.concat(x.dtypes, ", "))
+  end
+  if r.special then
+    lines[#lines + 1] = "numbers"
+    add("special", r.special)
   end
   lines[#lines + 1] = "made of other ops" .. (r.gradient and ", whose gradients it has" or "")
   lines[#lines + 1] = "example\n  " .. r.example .. "\nsource\n  " .. r.source

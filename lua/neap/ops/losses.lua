@@ -327,6 +327,7 @@ loss { "HingeEmbeddingLoss",
   summary = "A distance where the target is 1, what it lacks to the margin where it is -1.",
   math = "target = 1: x, else max(0, margin - x)",
   source = "torch.nn.HingeEmbeddingLoss",
+  nan = "decides", special = "a NaN in target is none of 1: as -1",
   inputs = { { "x", "distances" }, { "target", "shape of x: 1 or -1" } },
   cases = "{ {x={4,5}, target={{4,5}, low=1, high=1}, wrt={'x'}}, "
     .. "{x={4,5}, target={{4,5}, low=-1, high=-1}, wrt={'x'}} }",
@@ -351,6 +352,7 @@ loss { "CosineEmbeddingLoss",
   summary = "Angle of two vectors: small where the target is 1, above a margin where it is -1.",
   math = "target = 1: 1 - cos(a, b), else max(0, cos(a, b) - margin)",
   source = "torch.nn.CosineEmbeddingLoss",
+  nan = "decides", special = "a NaN in target is none of 1: as -1",
   inputs = { { "a", "(.., k)" }, { "b", "(.., k)" }, { "target", "(..): 1 or -1" } },
   cases = "{ {a={4,3}, b={4,3}, target={{4}, low=1, high=1}, wrt={'a','b'}}, "
     .. "{a={4,3}, b={4,3}, target={{4}, low=-1, high=-1}, margin=-0.9, reduction='sum', "

@@ -95,6 +95,7 @@ recurrence { "GRU", n_gate = 3,
   summary = "Gated recurrent unit over whole sequences: one layer, one direction.",
   math = "r, z = sigmoid(a x + b h); n = tanh(a x + r (b h)); h = (1 - z) n + z h",
   source = "Cho et al., EMNLP 2014; torch.nn.GRU, gates in its order: reset, update, candidate",
+  nan = "reaches",
   cases = "{ {x={3,2,4}, input_weight={9,4}, state_weight={9,3}, input_bias={9}, state_bias={9}, "
     .. "h={2,3}}, {x={2,2,3}, input_weight={6,3}, state_weight={6,2}, reverse=true}, "
     .. "{x={3,2,3}, input_weight={6,3}, state_weight={6,2}, "
@@ -113,6 +114,7 @@ recurrence { "RNN", n_gate = 1,
   summary = "Simple recurrent layer over whole sequences, of one direction.",
   math = "h = f(a x + b h)",
   source = "Elman 1990; torch.nn.RNN",
+  nan = "reaches",
   { "activation", "choice", "tanh", choices = { "tanh", "relu" },
     doc = "what the sum goes through" },
   cases = "{ {x={3,2,4}, input_weight={3,4}, state_weight={3,3}, input_bias={3}, h={2,3}}, "
