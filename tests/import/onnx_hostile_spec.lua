@@ -291,6 +291,37 @@ describe("a hostile ONNX file", function()
     refused(kit.model(graph { nodes = { call } }, 17, { { 25, body } }), "without end")
   end)
 
+  it("is refused for functions that call others twice, and these again", function()
+    local nodes = require "neap.onnx.graph"
+    local most <const> = nodes.most_nodes
+    local _ <close> = setmetatable({}, { __close = function() nodes.most_nodes = most end })
+    nodes.most_nodes = 1000
+    local functions = {}
+    for k = 1, 40 do
+      local function call(from, to)
+        return { 7, kit.message { { 1, from }, { 2, to },
+          { 4, k < 40 and "F" .. k + 1 or "Identity" }, { 7, k < 40 and "own" or "" } } }
+      end
+      functions[k] = { 25, kit.message { { 1, "F" .. k }, { 4, "a" }, { 5, "b" }, { 10, "own" },
+        call("a", "c"), call("c", "b") } }
+    end
+    local first = kit.message { { 1, "x" }, { 2, "y" }, { 4, "F1" }, { 7, "own" } }
+    refused(kit.model(graph { nodes = { first } }, 17, functions),
+      "more than 1000 nodes in all turns and calls")
+  end)
+
+  it("is refused for parts of no size, norms of other powers, and types that are none", function()
+    local part = kit.tensor { name = "part", elem = 7, dims = {}, ints = { 0 } }
+    local function one(op, attrs, ins)
+      return kit.model(graph { tensors = { part }, nodes = { kit.node(op, ins or { "x" }, { "y" },
+        attrs) } })
+    end
+    refused(one("SplitToSequence", nil, { "x", "part" }), "parts of 0")
+    refused(one("LpNormalization", { p = 3 }), "a norm of p = 3, expected 1 or 2")
+    refused(one("HannWindow", { output_datatype = 99 }, { "part" }), "elements of type 99")
+    refused(one("BitCast", { to = 99 }), "bits of another type")
+  end)
+
   it("is refused for constants larger than the memory there is", function()
     for _, size in ipairs { 1 << 20, 1 << 40 } do
       local tensors = { kit.tensor { name = "s", elem = 7, dims = { 2 }, ints = { size, size } },

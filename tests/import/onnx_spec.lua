@@ -273,6 +273,12 @@ describe("an ONNX file", function()
     assert.same({ 2, 2, 1 }, out.n:totable())
   end)
 
+  it("casts integers to fewer bits as the low ones", function()
+    local f = assert(import(kit.model { nodes = { kit.node("Cast", { "x" }, { "y" }, { to = 2 }) },
+      inputs = { kit.value("x", { 3 }, 4) }, outputs = { kit.value("y", { 3 }, 2) } }))
+    assert.same({ 44, 255, 7 }, f(neap.tensor({ 300, 65535, 7 }, "u16")):totable())
+  end)
+
   it("has sums of bytes that wrap at 32 bits", function()
     local k = 40000
     local f = assert(import(kit.model {

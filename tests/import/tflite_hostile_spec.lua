@@ -158,6 +158,32 @@ describe("a hostile TFLite file", function()
     refused(calls(1), "runs itself")
   end)
 
+  it("is refused for subgraphs that run others twice, and these again", function()
+    local nodes = require "neap.onnx.graph"
+    local most <const> = nodes.most_nodes
+    local _ <close> = setmetatable({}, { __close = function() nodes.most_nodes = most end })
+    nodes.most_nodes = 1000
+    local graphs = {}
+    for k = 1, 40 do
+      local function call(from, to)
+        return k < 40 and { "CALL", { from }, { to }, { 16, { "u32", k } } }
+          or { "NEG", { from }, { to } }
+      end
+      graphs[k] = { tensors = { { name = "a", shape = { 1 } }, { name = "c", shape = { 1 } },
+        { name = "b", shape = { 1 } } }, ops = { call(0, 1), call(1, 2) }, inputs = { 0 },
+        outputs = { 2 } }
+    end
+    refused(kit.model(graphs), "more than 1000 nodes in all turns and calls")
+
+    -- A long chain of them.
+    for k = 1, 300 do
+      graphs[k] = { tensors = graphs[1].tensors, inputs = { 0 }, outputs = { 2 },
+        ops = { k < 300 and { "CALL", { 0 }, { 2 }, { 16, { "u32", k } } } or { "NEG", { 0 },
+          { 2 } } } }
+    end
+    refused(kit.model(graphs), "more than 64 graphs within each other")
+  end)
+
   it("is refused for sizes that no memory has", function()
     local function with(op, sizes)
       return conv(function(g)

@@ -32,6 +32,15 @@ local function operands(state, values)
   end)
 end
 
+--- f's results, or none where what it tries can't be: memory that is refused and interruptions are
+-- no matter of the file.
+local function tried(f, ...)
+  local results = table.pack(pcall(f, ...))
+  local code = not results[1] and type(results[2]) == "table" and results[2].code
+  if code == "memory" or code == "interrupted" then error(results[2], 0) end
+  return table.unpack(results, 1, results.n)
+end
+
 --- Within f, which builds a branch or body, the state's net is the inner one.
 local function within(state, net, f)
   local outer = state.net
@@ -59,13 +68,11 @@ local function choose(n)
     end
   end
   local cond = kit.reshape(kit.cast(state:operand(n.inputs[1]), "bool"), {})
-  local results = table.pack(pcall(state.net.If, state.net, cond, branch "then_branch",
+  local results = table.pack(tried(state.net.If, state.net, cond, branch "then_branch",
     branch "else_branch"))
   if not results[1] then
     local err = results[2]
-    if type(err) ~= "table" or err.code == "memory" or err.code == "interrupted" then
-      error(err, 0)
-    end
+    if type(err) ~= "table" then error(err, 0) end
     -- A branch that these shapes never take: which one is must be known then.
     state:need(n, 1, n.inputs[1], tostring(err.message or err))
   end
@@ -148,6 +155,9 @@ end
 local function loop(n)
   local body, states = graph_of(n, "body"), {}
   for i = 3, #n.row.inputs do states[i - 2] = n.inputs[i] end
+  if #body.outputs < 1 + #states then
+    n:fail("a body with %d outputs for a condition and %d states", #body.outputs, #states)
+  end
   local trip, known = math.huge, true
   if n:given(1) then
     known = kit.is_known(n.inputs[1].x)
@@ -156,7 +166,7 @@ local function loop(n)
   local begins = not n:given(2) or decided(n.inputs[2])
   if known and begins and math.type(trip) == "integer" and trip > FEW_TURNS and not n.folds then
     -- What a turn must know of its number is known where turns are written out alone.
-    local results = table.pack(pcall(in_net, n, body, trip, states))
+    local results = table.pack(tried(in_net, n, body, trip, states))
     if results[1] then return table.unpack(results, 2, results.n) end
   end
   if known and begins ~= nil then
@@ -215,6 +225,9 @@ local function scan(n)
           results[n_state + i])
       end
     end
+    if length == 0 and n_out > 0 then
+      n:fail "no turn of a scan, whose stacked outputs have no shape then"
+    end
     local out = kit.copy(states)
     for i = 1, n_out do
       local d
@@ -272,7 +285,7 @@ local function scan(n)
   end
   if not batched then
     -- What a turn must know of its number is known where turns are written out alone.
-    local ok, results = pcall(function() return not n.folds and as_loop(states, sequences) end)
+    local ok, results = tried(function() return not n.folds and as_loop(states, sequences) end)
     return table.unpack(ok and results or run(states, sequences))
   end
   -- Each of the batch by itself.
@@ -281,7 +294,9 @@ local function scan(n)
     local x = state:operand(v)
     return value(F.Squeeze(kit.part(x, 1, b, 1), { axes = { 1 } }), v.elem)
   end
-  for b = 1, state:operand(sequences[1]).shape[1] do
+  local n_item = state:operand(sequences[1]).shape[1] or 0
+  if n_item == 0 then n:fail "a batch of none" end
+  for b = 1, n_item do
     parts[b] = run(kit.map(states, function(v) return item(v, b) end),
       kit.map(sequences, function(v) return item(v, b) end))
   end
@@ -399,13 +414,13 @@ return function(op, writers)
   function op.ConcatFromSequence(n)
     local xs = kit.map(sequence(n, 1), function(v) return n.state:operand(v) end)
     if #xs == 0 then n:fail "an empty sequence" end
-    local rank = #xs[1].shape
+    local rank, axis = #xs[1].shape, n:needed(n:int "axis", "attribute \"axis\"")
     if n:flag "new_axis" then
-      local d = n:axis(n:int "axis", rank + 1)
+      local d = n:axis(axis, rank + 1)
       xs = kit.map(xs, function(x) return kit.unsqueeze(x, { d }) end)
       return kit.concat(xs, d)
     end
-    return kit.concat(xs, n:axis(n:int "axis", rank))
+    return kit.concat(xs, n:axis(axis, rank))
   end
   function op.SplitToSequence(n)
     local x = n:x(1)
@@ -414,6 +429,7 @@ return function(op, writers)
     if not sizes then sizes = kit.fill(x.shape[d], 1) else keep = true end
     if n:given(2) and #n:known(2).shape == 0 then
       local each, left = sizes[1], x.shape[d]
+      if each < 1 then n:fail("parts of %d", each) end
       sizes = {}
       while left > 0 do
         sizes[#sizes + 1] = math.min(each, left)

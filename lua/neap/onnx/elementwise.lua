@@ -82,7 +82,8 @@ local function cast(n, x, elem)
     result = kit.cast(F.Trunc(x), to)
   elseif elem == kit.U32 and not kit.is_float(x) and from ~= "bool" then
     result = F.BitwiseAnd { kit.cast(x, "i64"), kit.number(0xffffffff, "i64") }
-  elseif bits[to] and from:match "^i" or to:match "^i" and from:match "^[iu]" then
+  elseif bits[to] and from:match "^i" or to == "u8" and from == "u16"
+    or to:match "^i" and from:match "^[iu]" then
     result = kit.narrow(x, to)
   else
     result = kit.cast(x, to)
@@ -351,13 +352,12 @@ return function(op, writers)
 
   function op.Cast(n, x)
     local to = n:int "to"
-    -- The first versions name the type.
     if not to then n:fail "attribute \"to\" is missing" end
     return cast(n, x, to)
   end
   function op.CastLike(n, x) return cast(n, x, n:elem(2)) end
   function op.BitCast(n, x)
-    if kit.types[n:int "to"].dtype ~= x.dtype then n:fail "bits of another type" end
+    if (kit.types[n:int "to"] or {}).dtype ~= x.dtype then n:fail "bits of another type" end
     return x
   end
 

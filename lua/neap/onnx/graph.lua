@@ -18,6 +18,12 @@ local graph = {}
 --- Tensors of more elements are no part of the net's text: a workspace is given them.
 local MOST_WRITTEN = 64
 
+--- Functions and subgraphs within each other: of more Lua's own stack would end.
+local MOST_DEEP <const> = 64
+--- So many nodes are met at most, turns of loops and calls of functions included: a few functions
+-- that call each other twice over would have nodes without end.
+graph.most_nodes = 1 << 20
+
 local State = {}
 State.__index = State
 
@@ -167,6 +173,10 @@ function State:run_node(row, env)
   local node = setmetatable({ row = row, state = self, env = env,
     version = self.opsets[row.domain] or 1 }, Node)
   local ok, err = xpcall(function()
+    self.count.n = self.count.n + 1
+    if self.count.n > graph.most_nodes then
+      node:fail("more than %d nodes in all turns and calls", graph.most_nodes)
+    end
     node.inputs = inputs_of(node, env)
     -- Weights stay the bytes that they are.
     node.folds = all_known(node.inputs) and row.op ~= "DequantizeLinear"
@@ -186,7 +196,7 @@ end
 
 --- A function of the model: its nodes in an environment of their own.
 function State:run_function(f, node)
-  if self.depth >= 64 then node:fail "functions call each other without end" end
+  if self.depth >= MOST_DEEP then node:fail "functions call each other without end" end
   local inner = setmetatable({ opsets = next(f.opsets) and f.opsets or self.opsets,
     depth = self.depth + 1, attrs = {}, readers = {}, absorbed = {} }, { __index = self })
   for name, attr in pairs(f.defaults) do inner.attrs[name] = attr end
@@ -202,15 +212,30 @@ function State:run_function(f, node)
   return results
 end
 
+local each_read
+
+--- The names that a subgraph reads, its own and those around it, each once. Several nodes may have
+-- one subgraph, which is gone through once.
+local function reads_of(g)
+  if g.reads then return g.reads end
+  local list, seen = {}, {}
+  local function note(name)
+    if not seen[name] then list[#list + 1], seen[name] = name, true end
+  end
+  for _, row in ipairs(g.nodes) do each_read(row, note) end
+  for _, output in ipairs(g.outputs) do note(output.name) end
+  g.reads = list
+  return list
+end
+
 --- Calls f for each name that a node reads, subgraphs and what they read from around them too.
-local function each_read(row, f)
+function each_read(row, f)
   for _, name in ipairs(row.inputs) do
     if name ~= "" then f(name) end
   end
   for _, attr in pairs(row.attrs) do
     if attr.kind == "graph" then
-      for _, inner in ipairs(attr.value.nodes) do each_read(inner, f) end
-      for _, output in ipairs(attr.value.outputs) do f(output.name) end
+      for _, name in ipairs(reads_of(attr.value)) do f(name) end
     end
   end
 end
@@ -271,7 +296,11 @@ end
 --- The nodes of a graph in order; a subgraph sees the values around it.
 -- @return environment with all its values
 function State:run_graph(g, env)
+  -- A loop that can't be one of the net is tried another way: what is around it stays as it was.
   local readers, absorbed = rawget(self, "readers"), rawget(self, "absorbed")
+  local _ <close> = setmetatable({}, { __close = function()
+    self.readers, self.absorbed = readers, absorbed
+  end })
   self.readers, self.absorbed = readers_of(g), {}
   for _, t in ipairs(g.initializers) do
     if rawget(env, t.name) == nil then
@@ -280,12 +309,16 @@ function State:run_graph(g, env)
     end
   end
   for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
-  self.readers, self.absorbed = readers, absorbed
   return env
 end
 
 --- The values of a subgraph's outputs, with its inputs bound.
 function State:run_subgraph(g, around, inputs)
+  local depth = self.depth
+  if depth >= MOST_DEEP then kit.fail("more than %d graphs within each other", MOST_DEEP) end
+  local _ <close> = setmetatable({}, { __close = function() self.depth = depth end })
+  self.depth = depth + 1
+
   local env = setmetatable({}, { __index = around })
   for i, input in ipairs(g.inputs) do rawset(env, input.name, inputs[i]) end
   self:run_graph(g, env)
@@ -326,7 +359,7 @@ end
 --- The ops that a model has and Neap lacks: {{op =, node =}, ..}, in order, subgraphs and functions
 -- included.
 function graph.lacking(model)
-  local out, functions, seen = {}, {}, {}
+  local out, functions, seen = {}, {}, {} -- seen: functions by key, and graphs
   for _, f in ipairs(model.functions) do functions[f.domain .. ":" .. f.name] = f end
   local walk
   local function look(row)
@@ -345,6 +378,8 @@ function graph.lacking(model)
     end
   end
   function walk(g)
+    if seen[g] then return end
+    seen[g] = true
     for _, row in ipairs(g.nodes) do look(row) end
   end
   walk(model.graph)
@@ -358,7 +393,7 @@ end
 -- @return list of the outputs' values, and one of what the nodes have made in the net
 function graph.run(model, net, inputs, declare)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
-    depth = 0, declare = declare, made = {} }, State)
+    depth = 0, count = { n = 0 }, declare = declare, made = {} }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
   local env = {}
   for name, v in pairs(inputs) do env[name] = v end

@@ -218,6 +218,7 @@ return function(op, writers)
 
   function op.LpNormalization(n, x)
     local axis, p = n:axis(n:int("axis", -1), #x.shape), n:int("p", 2)
+    if p ~= 1 and p ~= 2 then n:fail("a norm of p = %d, expected 1 or 2", p) end
     local norm = F[p == 1 and "L1Norm" or "L2Norm"](x, { axes = { axis }, keepdim = true })
     local zero = F.Eq { norm, kit.number(0, x.dtype) }
     return F.Where { zero, kit.number(0, x.dtype), F.Div { x, norm } }

@@ -116,7 +116,8 @@ end
 --- a0 - a1 cos(2 pi i / N) + a2 cos(4 pi i / N), N the size, or one less where it is symmetric.
 local function window(a0, a1, a2)
   return function(n)
-    local size, dtype = n:scalar(1), kit.types[n:int("output_datatype", 1)].dtype
+    local size, row = n:scalar(1), kit.types[n:int("output_datatype", 1)]
+    local dtype = row and row.dtype or n:fail("elements of type %d", n:int "output_datatype")
     n:check_room { size }
     local span = n:flag("periodic", true) and size or size - 1
     local i = core.eager("Range", {}, { stop = size, dtype = "f64" })

@@ -121,7 +121,7 @@ local function note_hybrids(nodes, notes)
 end
 
 --- The options, with the subgraphs that they name in their place.
-local function attrs_of(file, row, place, depth)
+local function attrs_of(file, row, place)
   local attrs = row.attrs
   for option, name in pairs(subgraphs[row.op] or {}) do
     local index = attrs[option] and attrs[option].value or -1
@@ -129,36 +129,38 @@ local function attrs_of(file, row, place, depth)
       kit.fail("%s: subgraph %d, the file has %d", place, index + 1, #file.graphs)
     end
 
-    attrs[name] = { kind = "graph", value = graph_of(file, index + 1, depth + 1) }
+    attrs[name] = { kind = "graph", value = graph_of(file, index + 1) }
   end
   return attrs
 end
 
---- Subgraph `number` as a graph. One that runs itself, at any depth, is no net.
-function graph_of(file, number, depth, notes)
-  local g = file.graphs[number]
-
-  -- More calls within each other than there are subgraphs: one of them comes twice.
-  if depth > #file.graphs then kit.fail("subgraph %d runs itself", number) end
-  -- A subgraph that two operators run has its names from the first time.
-  if not g.tensors[1] or not g.tensors[1].key then name_all(g.tensors, number) end
+--- Subgraph `number` as a graph, made once: `file.made` has it, or false while it is being made.
+-- One that runs itself, at any depth, is no net.
+function graph_of(file, number, notes)
+  local g, made = file.graphs[number], file.made
+  if made[number] == false then kit.fail("subgraph %d runs itself", number) end
+  if made[number] then return made[number] end
+  made[number] = false
+  name_all(g.tensors, number)
   local nodes = kit.map(g.nodes, function(row, i)
     local place = ("subgraph %d, operator %d (%s)"):format(number, i, row.op)
     return { op = row.op, domain = "tflite", name = "", place = place, version = row.version,
       inputs = names_of(g.tensors, row.inputs), outputs = names_of(g.tensors, row.outputs),
       reads = tensors_of(g.tensors, row.inputs), makes = tensors_of(g.tensors, row.outputs),
-      attrs = attrs_of(file, row, place, depth) }
+      attrs = attrs_of(file, row, place) }
   end)
   local function values(places)
     return kit.map(places, function(place) return input_of(g.tensors[place]) end)
   end
   note_hybrids(nodes, notes or {})
-  return { name = g.name or "main", nodes = nodes, inputs = values(g.inputs),
+  made[number] = { name = g.name or "main", nodes = nodes, inputs = values(g.inputs),
     outputs = values(g.outputs), initializers = initializers_of(g, notes or {}) }
+  return made[number]
 end
 
 return function(file)
   local notes = {}
-  local g = graph_of(file, 1, 1, notes)
+  file.made = {}
+  local g = graph_of(file, 1, notes)
   return { opsets = {}, functions = {}, graph = g, notes = notes }
 end
