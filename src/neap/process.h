@@ -61,7 +61,7 @@ NEAP_API void neap_interrupt(bool stop);
  * of one's own that fail as Neap's do. `error` may be NULL. */
 NEAP_API neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...)
   NEAP_PRINTF(3, 4);
-/* The same for `bytes` that were refused: "memory for WHAT was refused". */
+/* The same for `bytes` that were refused: "8.0 KiB for WHAT was refused". */
 NEAP_API neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Sets the hint, instead of one that is there; returns error->code, INTERNAL without a record. */
 NEAP_API neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_PRINTF(2, 3);
@@ -69,8 +69,8 @@ NEAP_API neap_status neap_hint(neap_error *error, const char *format, ...) NEAP_
  * whose users count otherwise says so, as the Lua module does with 1. One for the process. */
 NEAP_API void neap_count_from(int first);
 NEAP_API int neap_first_number(void);
-/* A number, blanks, a unit: "8MiB", "8 MB", "512"; MB are 10^6 and MiB 2^20, and nothing else is a
- * unit. False for what is none, for negative numbers, and for what no machine has. */
+/* A number, blanks, a unit: "8MiB", "8 MB", "512"; units are B, kB to TB, by thousands, and KiB to
+ * TiB, by 1024. False for what is none, for negative numbers, and for what no machine has. */
 NEAP_API bool neap_bytes_parse(const char *text, double *bytes);
 /* "41.2 MiB", "512 B". Returns text. */
 NEAP_API const char *neap_bytes_text(double bytes, char text[24]);

@@ -137,6 +137,9 @@ static neap_status sweep(neap_store *store, neap_error *error) {
   return status;
 }
 
+/* Of a run: what it has may go. */
+#define FREE "NOT starred AND status <> 'running'"
+
 /* By age: the cache, times by op of plans that go (their ops would have no names), plans. Runs and
  * their figures stay. */
 static neap_status prune_days(neap_store *store, int64_t days, int64_t *n_plan, neap_error *error) {
@@ -154,7 +157,7 @@ static neap_status prune_days(neap_store *store, int64_t days, int64_t *n_plan, 
     store,
     "INSERT INTO temp.old_plan SELECT plan_id FROM plan WHERE used_at < ?1 AND NOT EXISTS (SELECT "
     "1 FROM program g JOIN run USING (run_id) WHERE g.plan_id = plan.plan_id AND (started_at >= ?1 "
-    "OR starred))",
+    "OR NOT (" FREE ")))",
     since, n_plan, error));
 
   /* Their times by op first, by way of the programs that name the plans: those rows stay, and lose
@@ -173,7 +176,6 @@ typedef enum stage { TIMES, CACHE, PLANS, RUNS, N_STAGE } stage;
 static const struct {
   const char *count, *remove;
 } stages[N_STAGE] = {
-#define FREE "NOT starred AND status <> 'running'"
   [TIMES] = {"SELECT count(DISTINCT run_id) FROM program_op JOIN run USING (run_id) WHERE " FREE,
              "DELETE FROM program_op WHERE run_id IN (SELECT run_id FROM run WHERE " FREE
              " AND run_id IN (SELECT run_id FROM program_op) ORDER BY uuid LIMIT ?)"},

@@ -313,7 +313,8 @@ TEST(queries_give_typed_values_and_take_parameters) {
 
 TEST(check_backup_and_prune_care_for_the_file) {
   neap_store *store = opened(temp_path("care.db"));
-  int64_t old = add_plan(store, "old", "k1"), run = add_plan(store, "run", "k2");
+  int64_t old = add_plan(store, "old", "k1"), run = add_plan(store, "run", "k2"),
+          live = add_plan(store, "live", "k4");
   const neap_prune_options month = {.unused_days = 30, .n_run = -1, .bytes = -1};
   neap_pruned pruned;
   add_plan(store, "new", "k3");
@@ -326,28 +327,35 @@ TEST(check_backup_and_prune_care_for_the_file) {
     SQLITE_OK);
   int64_t old_run = add_run(store, old, 1000);
   add_run(store, run, 4000000000);
+
+  /* Begun long ago, and going on: it keeps its plan. */
+  int64_t live_run = add_run(store, live, 1000);
+  neap_sql sql = neap_sql_new(store, "UPDATE run SET status = 'running' WHERE run_id = ?", "test");
+  neap_sql_int(&sql, live_run);
+  CHECK_OK(neap_sql_run(&sql, &error));
+  neap_sql_fini(&sql);
   const char *copy = temp_path("copy.db");
   CHECK_OK(neap_db_backup(store, copy, &error));
   CHECK_OK(neap_db_prune(store, &month, &pruned, &error));
   CHECK_EQ(pruned.n_plan, 1);
   CHECK_EQ(ask(store, "SELECT count(*) FROM net WHERE name = 'old'"), 0);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 2);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 8);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan"), 3);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_value"), 12);
 
   /* The run whose plan went is there, without what it had by op. */
   CHECK_EQ(ask(store, "SELECT run_id FROM v_run WHERE plan_id IS NULL AND batch = 16"), old_run);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric"), 2);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 1);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_metric"), 3);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 2);
   CHECK_FAILS(neap_db_backup(store, "/proc/nowhere.db", &error), NEAP_DB, "no backup was made");
   neap_store *second = opened(copy);
   CHECK_EQ(ask(second, "SELECT min(plan_id) FROM plan"), old);
-  CHECK_EQ(ask(second, "SELECT count(*) FROM plan"), 3);
+  CHECK_EQ(ask(second, "SELECT count(*) FROM plan"), 4);
   neap_db_close(second);
 
   /* A row without its parent is damage that only the check sees. */
   CHECK_EQ(sqlite3_exec(store->db, "PRAGMA foreign_keys = OFF; DELETE FROM net", NULL, NULL, NULL),
            SQLITE_OK);
-  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "2 faults");
+  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "3 faults");
   CHECK(strstr(report, "a row of plan refers to a row of net that is not there") != NULL);
   neap_free(report);
 
@@ -358,7 +366,7 @@ TEST(check_backup_and_prune_care_for_the_file) {
                         "word_id = (SELECT abs(max(blob)) FROM packed_value)",
                         NULL, NULL, NULL),
            SQLITE_OK);
-  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "4 faults");
+  CHECK_FAILS(neap_db_check(store, &report, &error), NEAP_DB, "5 faults");
   CHECK(strstr(report, "rows of packed_op or packed_value refer to word ") != NULL);
   neap_free(report);
   neap_db_close(store);
