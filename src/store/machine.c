@@ -77,6 +77,17 @@ neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_erro
   return status;
 }
 
+neap_status neap_store_best_peaks(neap_store *store, const char *lost, neap_error *error) {
+  return neap_store_exec(
+    store,
+    "UPDATE main.machine SET (peak_flop_per_s, peak_byte_per_s) = (SELECT max(iif(what = 'f32', "
+    "per_second, NULL)), max(iif(what = 'memory', per_second, NULL)) FROM main.machine_peak p "
+    "WHERE "
+    "p.machine_id = machine.machine_id) WHERE machine_id IN (SELECT machine_id FROM "
+    "main.machine_peak)",
+    lost, error);
+}
+
 static neap_status put_peak(neap_store *store, int64_t machine_id, const char *what, int n_thread,
                             double per_second, const char *lost, neap_error *error) {
   /* One row for each number of threads; a later measurement replaces the one before. */
@@ -88,19 +99,7 @@ static neap_status put_peak(neap_store *store, int64_t machine_id, const char *w
   neap_sql_real(&sql, per_second);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
-  NEAP_TRY(status);
-
-  /* The machine's own row has the best of all thread counts. */
-  sql = neap_sql_new(
-    store,
-    "UPDATE machine SET (peak_flop_per_s, peak_byte_per_s) = (SELECT max(iif(what = 'f32', "
-    "per_second, NULL)), max(iif(what = 'memory', per_second, NULL)) FROM machine_peak p WHERE "
-    "p.machine_id = machine.machine_id) WHERE machine_id = ?",
-    lost);
-  neap_sql_int(&sql, machine_id);
-  status = neap_sql_run(&sql, error);
-  neap_sql_fini(&sql);
-  return status;
+  return status == NEAP_OK ? neap_store_best_peaks(store, lost, error) : status;
 }
 
 neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread, double per_second,

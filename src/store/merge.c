@@ -184,6 +184,7 @@ static neap_status merge(neap_store *store, neap_merged *out, neap_error *error)
   /* What is shared comes first, then plans, then runs, which name plans; the parts of each follow
    * once its new numbers are known. */
   NEAP_TRY(neap_store_exec(store, find_or_add, lost, error));
+  NEAP_TRY(neap_store_best_peaks(store, lost, error));
   NEAP_TRY(copy_rows(store, "plan", "o.plan_id NOT IN (SELECT old FROM to_plan)", error));
   NEAP_TRY(neap_store_exec(store, number_plans, lost, error));
   NEAP_TRY(copy_parts(store, "plan", error));

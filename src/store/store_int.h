@@ -67,8 +67,10 @@ neap_status neap_store_end(neap_store *store, neap_status status, const char *lo
 /* schema.c: brings the file to the newest schema; with a read-only file only checks. */
 neap_status neap_store_migrate(neap_store *store, neap_error *error);
 
-/* machine.c: the row of this machine, inserted when new. */
+/* machine.c: the row of this machine, inserted when new; and the best of machine_peak into the rows
+ * of all machines that have been measured. */
 neap_status neap_store_machine(neap_store *store, int64_t *machine_id, neap_error *error);
+neap_status neap_store_best_peaks(neap_store *store, const char *lost, neap_error *error);
 
 /* process.c: a process as others can know it. */
 typedef struct neap_process {

@@ -372,6 +372,25 @@ TEST(check_backup_and_prune_care_for_the_file) {
   neap_db_close(store);
 }
 
+/* A machine that both files know, but only the other one has measured. */
+TEST(peaks_of_a_merged_file_are_in_the_row_of_their_machine) {
+  char path[256];
+  snprintf(path, sizeof path, "%s", temp_path("measured.db"));
+  neap_store *store = opened(path);
+  CHECK_OK(neap_db_note_peak(store, "f32", 1, 5e9, &error));
+  CHECK_OK(neap_db_note_peak(store, "f32", 2, 9e9, &error));
+  CHECK_OK(neap_db_note_peak(store, "memory", 1, 1e9, &error));
+  neap_db_close(store);
+
+  neap_store *into = opened(temp_path("not measured.db"));
+  add_run(into, add_plan(into, "tiny", "k1"), 1000);
+  CHECK_EQ(ask(into, "SELECT peak_flop_per_s IS NULL FROM machine"), 1);
+  CHECK_OK(neap_db_merge(into, path, NULL, &error));
+  CHECK_EQ(ask(into, "SELECT peak_flop_per_s FROM machine"), 9000000000);
+  CHECK_EQ(ask(into, "SELECT peak_byte_per_s FROM machine"), 1000000000);
+  neap_db_close(into);
+}
+
 TEST(refused_memory_is_an_error_and_leaks_nothing) {
   const char *path = temp_path("memory.db");
   neap_db_close(opened(path));
@@ -403,6 +422,7 @@ int main(int argc, char **argv) {
     T(ids_are_uuids_that_sort_by_time), T(rows_carry_names_layers_lines_and_count_from_one),
     T(views_answer_their_questions), T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
     T(queries_give_typed_values_and_take_parameters), T(check_backup_and_prune_care_for_the_file),
+    T(peaks_of_a_merged_file_are_in_the_row_of_their_machine),
     T(refused_memory_is_an_error_and_leaks_nothing));
   return remove_temp_folder() || failed;
 }
