@@ -86,7 +86,6 @@ function rows.tensors(given)
   return set.new(o, fields, set.range(#found[first]))
 end
 
-
 -- ---- rows from Lua ------------------------------------------------------------------------------
 
 --- get's slot for row i of a batch: its tensors, views of the batch. Setting a field would leave

@@ -24,7 +24,6 @@ plan_fields[#plan_fields + 1] = { "x", "any", doc = "shape of x, as in net:plan"
 plan_fields[#plan_fields + 1] = { "y", "any", doc = "shape of y" }
 local plan_options = option_record.new("m:plan", plan_fields)
 
-
 --- Options of the net and options of its memory, apart.
 local function apart(o, who)
   if o ~= nil and type(o) ~= "table" then

@@ -55,6 +55,7 @@ local function choose(n)
     return table.unpack(state:run_subgraph(graph_of(n, on and "then_branch" or "else_branch"),
       n.env, {}))
   end
+
   local elems
   local function branch(name)
     return function(net)
@@ -67,6 +68,7 @@ local function choose(n)
       end)
     end
   end
+
   local cond = kit.reshape(kit.cast(state:operand(n.inputs[1]), "bool"), {})
   local results = table.pack(tried(state.net.If, state.net, cond, branch "then_branch",
     branch "else_branch"))
@@ -76,6 +78,7 @@ local function choose(n)
     -- A branch that these shapes never take: which one is must be known then.
     state:need(n, 1, n.inputs[1], tostring(err.message or err))
   end
+
   table.remove(results, 1)
   results.n = results.n - 1
   for i = 1, results.n do
@@ -92,16 +95,20 @@ local function written_out(n, body, trip, states)
     if turn >= MOST_WRITTEN then n:fail("more than %d turns of a loop", MOST_WRITTEN) end
     local inputs = { value(core.tensor(turn, "i64")), value(core.tensor(true, "bool")) }
     table.move(states, 1, n_state, 3, inputs)
+
     local results = state:run_subgraph(body, n.env, inputs)
+    -- A condition that only a run can tell ends the writing out: all is a loop of the net then.
     on = decided(results[1])
     if on == nil then return nil end
     states = table.move(results, 2, n_state + 1, 1, {})
+    -- Behind the states stands what this turn stacks.
     for k = n_state + 2, #results do
       rows[k - n_state - 1] = rows[k - n_state - 1] or {}
       table.insert(rows[k - n_state - 1], results[k])
     end
     turn = turn + 1
   end
+
   local out = kit.copy(states)
   for k = 1, #body.outputs - 1 - n_state do
     local list = rows[k] or n:fail "no turn of a loop, whose stacked outputs have no shape then"
@@ -119,6 +126,9 @@ end
 -- which are taken.
 local function in_net(n, body, trip, states)
   local state = n.state
+
+  -- The net's loop stacks as many rows as there are turns, so that their number must be known, and
+  -- the condition must hold from the first turn to the last.
   local n_stacked = #body.outputs - 1 - #states
   local all = n_stacked > 0 and math.type(trip) == "integer" and trip > 0
     and (not n:given(2) or decided(n.inputs[2]))
@@ -128,11 +138,13 @@ local function in_net(n, body, trip, states)
     n:known(2)
     n:fail "stacked outputs of a loop whose end only a run can tell"
   end
+
   local elems = kit.map(states, function(v) return v.elem end)
   local init = operands(state, states)
   local cond = n:given(2) and kit.reshape(kit.cast(operands(state, { n.inputs[2] })[1], "bool"), {})
   local results = table.pack(state.net:Loop { trip = trip, cond = cond or nil, init = init,
     body = function(net, i, ...)
+      -- The condition that a body is given always holds: else the turn would not be.
       local inputs = { value(i), value(core.tensor(true, "bool")) }
       for k, x in ipairs { ... } do inputs[k + 2] = value(x, elems[k]) end
       return within(state, net, function()
@@ -140,6 +152,7 @@ local function in_net(n, body, trip, states)
         if all and not decided(values[1]) then n:fail "a loop that may end before its last turn" end
         for k = #states + 2, #values do elems[k - 1] = values[k].elem end
         local xs = operands(state, values)
+        -- Copies, since a result of a body is made in it, and is no other result.
         xs[1] = kit.reshape(xs[1], {})
         for k, x in ipairs(xs) do xs[k] = F.Copy(x) end
         return table.unpack(xs)
@@ -163,6 +176,9 @@ local function loop(n)
     known = kit.is_known(n.inputs[1].x)
     trip = known and n:scalar(1) or n.state:operand(n.inputs[1])
   end
+
+  -- Few turns are written out, which folds what each knows of its number. Many are tried as a loop
+  -- of the net, and written out where the body asks for what only that knows.
   local begins = not n:given(2) or decided(n.inputs[2])
   if known and begins and math.type(trip) == "integer" and trip > FEW_TURNS and not n.folds then
     -- What a turn must know of its number is known where turns are written out alone.
@@ -184,6 +200,7 @@ local function scan(n)
   local n_seq, first = n:int("num_scan_inputs", 0), 1
   local batched = n.version < 9
   if batched then first = 2 end
+
   local n_given = #n.row.inputs - first + 1
   if n_seq < 1 or n_seq > n_given then
     n:fail("num_scan_inputs = %d, expected 1 to %d", n_seq, n_given)
@@ -200,6 +217,8 @@ local function scan(n)
   end
 
   local function run(states, sequences)
+    -- Written out: each sequence is cut into rows, each turn's results go to the rows of the
+    -- outputs, in front where their direction is backwards.
     local rows, length = {}, nil
     for i = 1, n_out do rows[i] = {} end
     for i, v in ipairs(sequences) do
@@ -243,6 +262,8 @@ local function scan(n)
 
   --- The same as a loop of the net, over rows of blobs.
   local function as_loop(states, sequences)
+    -- The loop runs along the first dimension, forwards: sequences are turned so, and what comes
+    -- out is turned back.
     local seq = kit.map(sequences, function(v, i)
       local x = operands(state, { v })[1]
       local d = axis_of("scan_input_axes", i, #x.shape)
@@ -341,6 +362,7 @@ end
 
 local function write(out)
   function out.If(n)
+    -- An If of ONNX gives its branches nothing: they see the values around them.
     local captured = bound_to(n, {}, 2)
     local function branch(attr) return n:graph(attr, captured, {}) end
     return n:node("If", { n.ins[1] }, { then_branch = branch "then_net",
@@ -353,6 +375,7 @@ local function write(out)
     local n_state, n_seq = n.attrs.n_state, n.attrs.n_seq
     local inputs = {}
     for k = 1, n_state + n_seq do inputs[k] = inner(n.ins[k], k > n_state) end
+
     local body = n:graph("step_net", bound_to(n, inputs, n_state + n_seq + 1), inputs)
     return n:node("Scan", table.move(n.ins, 1, n_state + n_seq, 1, {}), { body = body,
       num_scan_inputs = n_seq }, #n.row.outputs)
@@ -367,7 +390,11 @@ local function write(out)
       if v.dtype ~= "bool" then v = op:cast(v, "bool") end
       return v.dims and #v.dims > 0 and op:node("Reshape", { v, op:const {} }) or v
     end
+
     local first = flag(n, n.state:inline(n, "cond_net", bound_to(n, states, n_state + 1))[1])
+
+    -- The body is given its number and the condition, which a While has not, and gives the
+    -- condition of the next turn first: cond_net, written out behind body_net, on the new states.
     local turn, on = { name = "turn", dims = {}, dtype = "i64" },
       { name = "on", dims = {}, dtype = "bool" }
     local body = n:graph("body_net", bound_to(n, inputs, n_state + 1),
@@ -426,6 +453,9 @@ return function(op, writers)
     local x = n:x(1)
     local d, list, from = n:axis(n:int("axis", 0), #x.shape), {}, 1
     local sizes, keep = n:list(2), n:flag("keepdims", true)
+
+    -- Without sizes each part is one position, kept as a dimension or not; one number is the size
+    -- of all parts, of which the last may be smaller.
     if not sizes then sizes = kit.fill(x.shape[d], 1) else keep = true end
     if n:given(2) and #n:known(2).shape == 0 then
       local each, left = sizes[1], x.shape[d]

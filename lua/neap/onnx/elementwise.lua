@@ -25,6 +25,8 @@ local bits = { u8 = 8, u16 = 16 }
 --- Up to opset 6 `broadcast` says whether b is repeated, and `axis` where it stands in a.
 local function aligned(n, a, b)
   if n.version >= 7 or not n:has "axis" then return b end
+
+  -- b stands at `axis` of a: ones behind it fill a's rank, and broadcasting does the rest.
   local rank, axis = #a.shape, n:axis(n:int "axis", #a.shape)
   local shape = kit.copy(b.shape)
   for _ = axis + #b.shape, rank do shape[#shape + 1] = 1 end
@@ -50,6 +52,8 @@ end
 local function quotient(a, b)
   local q = F.FloorDiv { a, b }
   if a.dtype:match "^u" then return q end
+
+  -- Where there is a rest, and the signs differ, the quotient was rounded down by one too many.
   local rest = F.Ne { F.Mul { q, b }, a }
   local negative = F.LogicalXor { F.Lt { a, kit.number(0, a.dtype) },
     F.Lt { b, kit.number(0, b.dtype) } }
@@ -74,6 +78,7 @@ local function cast(n, x, elem)
   if not row or not row.dtype then
     n:fail("a cast to %s", row and row.name or "type " .. tostring(elem))
   end
+
   local to, from = row.dtype, x.dtype
   local result
   if kit.small_floats[elem] then
@@ -88,6 +93,7 @@ local function cast(n, x, elem)
   else
     result = kit.cast(x, to)
   end
+
   return { x = result, elem = elem, from = not kit.is_known(result) and n.inputs or nil,
     parameter = n.inputs[1].parameter and kit.is_float(result) }
 end
@@ -233,6 +239,8 @@ local function write(out)
   function out.Gelu(n, x)
     local way = n.attrs.approximate
     if n:has(20) then return n:node("Gelu", { x }, { approximate = way }) end
+
+    -- Older opsets have no such op: the same by its formula.
     local inner
     if way == "tanh" then
       local cube = n:node("Mul", { x, n:node("Mul", { x, x }) })
@@ -292,6 +300,7 @@ return function(op, writers)
   --- The exponent may be of another type; the base's is the result's.
   function op.Pow(n, a, b)
     b = aligned(n, a, b)
+
     if b.dtype == a.dtype then return F.Pow { a, b } end
     if kit.is_float(a) then
       if kit.is_float(b) and b.dtype == "f64" then
@@ -299,6 +308,7 @@ return function(op, writers)
       end
       return F.Pow { a, kit.cast(b, a.dtype) }
     end
+
     if kit.is_float(b) then
       return kit.cast(F.Trunc(F.Pow { kit.cast(a, "f64"), kit.cast(b, "f64") }), a.dtype)
     end
@@ -341,10 +351,12 @@ return function(op, writers)
       and (not high or kit.is_known(high)) then
       from, to = low and n:scalar(2), high and n:scalar(3)
     end
+
     if from or to then
       if from == 0 and to == 6 then return F.Relu6(x) end
       return F.Clamp(x, { min = from, max = to })
     end
+    -- Bounds that a run computes, or of integers.
     if low then x = F.Maximum { x, low } end
     if high then x = F.Minimum { x, high } end
     return x

@@ -22,6 +22,7 @@ local no_rewrites = { fuse = false }
 --- Shapes of the inputs with `times` the batch.
 local function with_batch(net, times)
   local o = { fuse = false }
+
   for _, input in ipairs(net:inputs()) do
     local shape = table.move(input.shape, 1, #input.shape, 1, {})
     if shape[1] then shape[1] = shape[1] * times end
@@ -55,6 +56,8 @@ local function outputs_of(net, o)
     end
     names[i] = name
   end
+
+  -- What a net trains for is no result: without other outputs the file gives what the loss is of.
   if given or not net:_is_train() then return names end
   local is_loss, kept = {}, {}
   for _, row in ipairs(net:_ops()) do
@@ -86,6 +89,8 @@ end
 --- Writes the net to the file: true, or nil, message, code, and the list of what ONNX lacks.
 -- @param what the model or net, @param o the options, @param net at the batch of the file
 return function(what, path, o, net, ws)
+  -- With a name for the batch the net is written at two batches: what doubles with it depends on
+  -- it. A net says its batch by its inputs; a model is asked for another net.
   local named, outputs = type(o.batch) == "string" and o.batch, outputs_of(net, o)
   local twice
   if named and net == what then
@@ -95,10 +100,12 @@ return function(what, path, o, net, ws)
     if named then
       twice = what:net { batch = 4, input = o.input, input_dtype = o.input_dtype }
     end
+    -- Names that are written again get one for each version.
     if has_versions(net) then
       net, twice = net:expand(no_rewrites), twice and twice:expand(no_rewrites)
     end
   end
+
   local first = net:inputs()[1]
   if named and (not first or #first.shape == 0) then
     fail "neap.export: no input of the net begins with a batch"

@@ -52,6 +52,7 @@ graph.known = known
 function State:operand(v)
   if v.blob then return v.blob end
   local is_own = v.parameter or v.seen
+
   local small = kit.is_known(v.x) and not is_own and v.x:n_element() <= MOST_WRITTEN
   if small or not kit.is_known(v.x) then return v.x end
   v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter, v.sized)
@@ -61,6 +62,7 @@ end
 --- Raises: input i of the node must be known before the net is built, and depends on inputs of the
 -- graph. An importer that has their values may bind them and begin anew.
 function State:need(node, i, v, why)
+  -- Back from the value to the inputs of the graph that it comes of.
   local names, seen = {}, {}
   local function walk(value)
     if seen[value] then return end
@@ -138,10 +140,12 @@ local function build(node, f)
   for i = 1, ops.n_needed(node.row.domain, node.row.op) do
     if not node.inputs[i] then node:fail("input %d is missing", i) end
   end
+  -- Running statistics are state, whatever the file has them as.
   for _, i in ipairs(node.row.domain == "" and ops.statistics[node.row.op] or {}) do
     local v = node.inputs[i]
     if v then v.parameter, v.seen = false, true end
   end
+
   local args, n = {}, math.min(n_named(f), #node.row.inputs)
   for i = 1, n do args[i] = node:x(i) end
   return table.pack(f(node, table.unpack(args, 1, n)))
@@ -151,6 +155,7 @@ end
 local function located(node, err)
   local is_table = type(err) == "table"
   if getmetatable(err) == graph.Need or is_table and rawget(err, "located") then return err end
+  -- The place of a line in Neap, or in a program that calls it, tells nothing of the file.
   local message = is_table and err.message or tostring(err):gsub("^%S-:%d+: ", "")
   return kit.located(is_table and err.code or "data", ("%s: %s"):format(node:place(), message))
 end
@@ -165,6 +170,7 @@ end
 function State:results_of(node, row)
   local f = ops.find(row.domain, row.op)
   if not f then return self:run_function(self.functions[row.domain .. ":" .. row.op], node) end
+  -- What folds adds no ops, and so needs no scope.
   if row.name == "" or node.folds then return build(node, f) end
   return self.net:scope(clean(row.name), build, node, f)
 end
@@ -197,6 +203,7 @@ end
 --- A function of the model: its nodes in an environment of their own.
 function State:run_function(f, node)
   if self.depth >= MOST_DEEP then node:fail "functions call each other without end" end
+
   local inner = setmetatable({ opsets = next(f.opsets) and f.opsets or self.opsets,
     depth = self.depth + 1, attrs = {}, readers = {}, absorbed = {} }, { __index = self })
   for name, attr in pairs(f.defaults) do inner.attrs[name] = attr end
@@ -204,6 +211,7 @@ function State:run_function(f, node)
     if attr.kind == "ref" then attr = self.attrs and self.attrs[attr.value] end
     inner.attrs[name] = attr
   end
+  -- A function sees its inputs alone.
   local env = {}
   for i, name in ipairs(f.inputs) do env[name] = node.inputs[i] end
   for _, row in ipairs(f.nodes) do State.run_node(inner, row, env) end
@@ -243,6 +251,7 @@ end
 --- The nodes so that each stands behind those whose outputs it reads: as they are where that holds,
 -- as the standard asks. What stands on a cycle comes last, and is refused when it is met.
 local function in_order(nodes)
+  -- How many of a node's inputs wait for others, and who waits for it.
   local maker, waits, readers = {}, {}, {}
   for i, row in ipairs(nodes) do
     for _, name in ipairs(row.outputs) do maker[name] = maker[name] or i end
@@ -260,7 +269,10 @@ local function in_order(nodes)
       end
     end)
   end
+  -- As the standard asks, and nearly all files are.
   if sorted then return nodes end
+
+  -- Nodes go as soon as all that they read is there, the first of the file first.
   local ready, out, taken = {}, {}, {}
   for i in ipairs(nodes) do
     if waits[i] == 0 then ready[#ready + 1] = i end
@@ -302,6 +314,7 @@ function State:run_graph(g, env)
     self.readers, self.absorbed = readers, absorbed
   end })
   self.readers, self.absorbed = readers_of(g), {}
+
   for _, t in ipairs(g.initializers) do
     if rawget(env, t.name) == nil then
       rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, true)
@@ -342,6 +355,8 @@ function graph.cut(model, names)
     wanted[name] = true
     return { name = name, kind = "tensor" }
   end)
+
+  -- From the end: a node stays if something wanted is made by it, and wants then what it reads.
   local ordered = in_order(g.nodes)
   for i = #ordered, 1, -1 do
     local on = false
@@ -361,6 +376,7 @@ end
 function graph.lacking(model)
   local out, functions, seen = {}, {}, {} -- seen: functions by key, and graphs
   for _, f in ipairs(model.functions) do functions[f.domain .. ":" .. f.name] = f end
+
   local walk
   local function look(row)
     local key = row.domain .. ":" .. row.op
@@ -395,6 +411,7 @@ function graph.run(model, net, inputs, declare)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
     depth = 0, count = { n = 0 }, declare = declare, made = {} }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
+
   local env = {}
   for name, v in pairs(inputs) do env[name] = v end
   state:run_graph(model.graph, env)

@@ -9,6 +9,8 @@ local function nll(n, x, labels, weight)
   local reduction = n:word("reduction", "none mean sum", "mean")
   local ignored = n:int "ignore_index"
   labels = kit.cast(labels, "i64")
+
+  -- A label that is ignored may be no class: another is read in its place, and weighs nothing.
   local safe, counts = labels, nil
   if ignored then
     counts = F.Ne { labels, kit.number(ignored, "i64") }
@@ -16,14 +18,17 @@ local function nll(n, x, labels, weight)
   end
   local picked = F.Squeeze(F.GatherElements({ x, kit.unsqueeze(safe, { 2 }) }, { axis = 2 }),
     { axes = { 2 } })
+
   local zero = kit.number(0, x.dtype)
   local w = weight and F.Gather({ weight, safe }, { axis = 1 })
   if counts then
     w = F.Where { counts, w or kit.number(1, x.dtype), zero }
   end
+
   local loss = F.Neg(w and F.Mul { picked, w } or picked)
   if counts then loss = F.Where { counts, loss, zero } end
   if reduction == "none" then return loss end
+
   local all = { axes = kit.count(#loss.shape) }
   local sum = F.Sum(loss, all)
   if reduction == "sum" then return sum end
@@ -60,6 +65,8 @@ local function write(out)
       return n:reduce(by == "mean" and "ReduceMean" or "ReduceSum", y, all, false,
         by == "sum" and 13 or nil)
     end
+
+    -- The classes go second, where they are not.
     local perm = {}
     for d = 0, rank - 1 do
       if d ~= axis then perm[#perm + 1] = d end

@@ -46,6 +46,7 @@ end
 
 local Model = module.class { "OnnxModel", name = "model",
   init = function(self, o)
+    -- A first walk finds the weights, in the order in which each later walk meets them.
     local inputs, weights, name_of = onnx.open_inputs(o.model), {}, counted()
     local built = onnx.build(o.model, o.options, function(net, name, t, parameter)
       name = name_of(name)
@@ -53,6 +54,7 @@ local Model = module.class { "OnnxModel", name = "model",
       return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
         { op = "Constant", value = 0 }, parameter == true)
     end)
+
     inputs = onnx.fed(inputs, o.options)
     self._onnx = { model = o.model, options = o.options, weights = weights, inputs = inputs,
       records = declare_all(self, weights) }
@@ -61,6 +63,7 @@ local Model = module.class { "OnnxModel", name = "model",
     self._fields.input_dtype = kit.types[inputs[1].elem].dtype
   end,
   forward = function(self, ...)
+    -- Each net gets the file's graph anew, with the module's weights in the place of the file's.
     local own, xs, name_of = self._onnx, { ... }, counted()
     local values = onnx.constants(own.model, own.options)
     for i, input in ipairs(own.inputs) do

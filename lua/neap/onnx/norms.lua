@@ -98,12 +98,14 @@ local function write(out)
       return n:node("GroupNormalization", { x, filled(n, gamma, c, 1), filled(n, beta, c, 0) },
         { epsilon = eps, num_groups = groups })
     end
-    -- Groups are channels of one long row.
+    -- Groups are channels of one long row, with weights of 1 and 0; the op's own, one for each of
+    -- its channels, come behind.
     local size = kit.product(n:static(table.move(dims, 2, #dims, 1, {}), "a plane's size"))
     local one = n:reshape(x, { dims[1], groups, size // groups })
     local ones = kit.full({ groups }, 1, n:dtype(1))
     local y = n:node("InstanceNormalization", { one, n:const(ones),
       n:const(kit.full({ groups }, 0, n:dtype(1))) }, { epsilon = eps })
+
     y = n:reshape(y, dims)
     if gamma then y = n:node("Mul", { y, along_channels(n, gamma, #dims) }) end
     return beta and n:node("Add", { y, along_channels(n, beta, #dims) }) or y
@@ -120,6 +122,8 @@ local function write(out)
       return n:node("LayerNormalization", { x, gamma or ones(n, axis), beta },
         { axis = axis, epsilon = eps })
     end
+
+    -- As its formula, in ops that are older than the norm.
     local axes = n:axes(kit.count(#n:dims(1) - axis))
     for i in ipairs(axes) do axes[i] = axis + i - 1 end
     local d = n:node("Sub", { x, n:reduce("ReduceMean", x, axes, true) })
@@ -134,6 +138,7 @@ local function write(out)
       return n:node("RMSNormalization", { x, gamma or ones(n, axis) },
         { axis = axis, epsilon = eps })
     end
+
     local axes = {}
     for d = axis, #n:dims(1) - 1 do axes[#axes + 1] = d end
     local square = n:reduce("ReduceMean", n:node("Mul", { x, x }), axes, true)
@@ -149,6 +154,8 @@ return function(op, writers)
     local eps, momentum = n:float("epsilon", 1e-5), n:float("momentum", 0.9)
     local training = n.version >= 14 and n:flag "training_mode" or n.version < 7 and n:has "is_test"
       and not n:flag "is_test"
+
+    -- Statistics in the type that the file keeps them in, which may be wider than x's.
     local wide = kit.is_float(mean) and mean.dtype or x.dtype
     if training then
       local axes = { 1 }
@@ -157,6 +164,9 @@ return function(op, writers)
       local m = F.Mean(flat, { axes = axes })
       local d = F.Sub { flat, over_channels(m, #x.shape) }
       local v = F.Mean(F.Mul { d, d }, { axes = axes })
+
+      -- New statistics are the batch's mixed with the old ones, which the file reads as its second
+      -- and third output.
       local function mix(old, new)
         return F.Add { F.Mul { old, kit.number(momentum, wide) },
           F.Mul { new, kit.number(1 - momentum, wide) } }
@@ -171,6 +181,8 @@ return function(op, writers)
       and x.dtype ~= "bf16" then
       return F.BatchNorm({ x, scale, bias, mean, var }, { eps = eps })
     end
+
+    -- Neap's op needs one type; of several, or of halves, the formula in the wider one.
     local factor = F.Div { kit.cast(scale, wide), F.Sqrt(F.Add { var, kit.number(eps, wide) }) }
     local y = F.Mul { F.Sub { kit.cast(x, wide), over_channels(mean, #x.shape) },
       over_channels(factor, #x.shape) }
@@ -184,6 +196,7 @@ return function(op, writers)
   --- Up to opset 20 the weights are one a group.
   function op.GroupNormalization(n, x, scale, bias)
     local groups = n:int "num_groups"
+    -- The channels of a group lie in a row.
     if scale.shape[1] == groups and groups ~= x.shape[2] then
       local function spread(v) return F.RepeatInterleave(v, { repeats = x.shape[2] // groups }) end
       scale, bias = spread(scale), spread(bias)
@@ -194,6 +207,9 @@ return function(op, writers)
   function op.LayerNormalization(n, x, scale, bias)
     local axes, eps = last_axes(n, x), n:float("epsilon", 1e-5)
     local wide = stash(n, x)
+
+    -- The op of Neap's gives y alone, computes in x's type, and has weights of just those sizes;
+    -- else the formula.
     if not n:wants(2) and not n:wants(3) and wide == x and covers(scale, x, axes)
       and covers(bias, x, axes) then
       return F.LayerNorm({ x, scale, bias }, { axis = axes[1], eps = eps })
@@ -229,11 +245,14 @@ return function(op, writers)
     local training = n.version >= 12 and n:given(3) and n:scalar(3)
     training = training == true or training == 1
     local rate = n.version >= 12 and (n:scalar(2) or 0.5) or n:float("ratio", 0.5)
+
     local function ones()
       return n:make("Constant", { shape = x.shape, dtype = "bool", value = 1 })
     end
     if not training or rate == 0 then return x, n:wants(2) and ones() or nil end
     if not n:wants(2) then return F.Dropout(x, { rate = rate }) end
+
+    -- The mask is asked for, too: it is drawn by itself.
     local noise = n:make("Uniform", { shape = x.shape, dtype = "f32" })
     local keep = F.Ge { noise, kit.number(rate, "f32") }
     local kept = F.Mul { x, kit.number(1 / (1 - rate), x.dtype) }

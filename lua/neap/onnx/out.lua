@@ -90,6 +90,8 @@ function Op:const(t)
     t = #t > 0 and core.tensor(t, "i64") or core.zeros { 0, dtype = "i64" }
   end
   local constants = self.state.model.constants
+
+  -- The same numbers are one constant, whoever asks.
   local key = ("%s %s %s"):format(t.dtype, table.concat(t.shape, ","), t:hash())
   local v = constants[key]
   if not v then
@@ -112,6 +114,7 @@ end
 
 --- A shape as a value: numbers, or computed from the batch.
 function Op:shape(dims)
+  -- Numbers that follow each other are one constant between the parts that the batch says.
   local parts, run = {}, {}
   local function close()
     if #run > 0 then parts[#parts + 1], run = self:const(run), {} end
@@ -182,6 +185,9 @@ function State:net() return self.sub or self.view.net end
 local function attrs_of(net, i, other)
   local attrs = net:_attrs(i)
   if not other then return attrs end
+
+  -- An attribute that is another at twice the batch can't be a number of a file whose batch is
+  -- open: whoever reads it fails, and the op is lacking.
   local same, changed = other.net:_attrs(i), {}
   for key, value in pairs(attrs) do
     local text, with = tostring(value), tostring(same[key])
@@ -202,10 +208,12 @@ function State:type_of(name)
   if not dtype then return {} end
   local model = self.model
   if not self.other then return { dims = shape, dtype = dtype } end
+
   local _, twice = self.other.net:_type(name)
   local dims = {}
   for d, size in ipairs(shape) do
     dims[d] = size
+    -- Sizes that double with the batch are so many batches; others that change can't be said.
     if twice and twice[d] ~= size then
       if twice[d] ~= 2 * size or size % model.unit ~= 0 then
         error({ lacks = ("dimension %d of \"%s\" is no multiple of the batch"):format(d, name) }, 0)
@@ -220,6 +228,8 @@ end
 function State:value_of(name)
   local v = self.env[name]
   if v then return v end
+
+  -- What no op makes is declared: it belongs to the outermost net, wherever it is read.
   local row = self.model.view.net:_blob(name)
   v = self.model.root:type_of(name)
   v.name = name
@@ -241,17 +251,20 @@ end
 --- Writes one op: binds its outputs.
 function State:write(i, row)
   local op = setmetatable({ row = row, state = self, ins = {}, results = {}, index = i }, Op)
+
   for k, name in ipairs(row.inputs) do op.ins[k] = name and self:value_of(name) or nil end
   for k, name in ipairs(row.outputs) do
     op.results[k] = name and self:type_of(name) or { unwanted = true }
   end
   op.attrs = attrs_of(self:net(), i, not self.sub and self.other)
   local writer = writer_of(row.type) or op:lacks()
+
   local values = table.pack(writer(op, table.unpack(op.ins, 1, #row.inputs)))
   for k, name in ipairs(row.outputs) do
     local v = values[k]
     if name and (v or row.read[name]) then
       v = v or op:lacks("its output %d is not written", k)
+      -- A value gets the name of the first blob that it is.
       if v.node and not v.name then
         v.name, v.dims, v.dtype = name, op.results[k].dims, op.results[k].dtype
       end
@@ -264,6 +277,9 @@ end
 local function needed(rows, outputs)
   local wanted, list = {}, {}
   for _, name in ipairs(outputs) do wanted[name] = true end
+
+  -- From the end: an op stays if something wanted is made by it. Its read outputs are noted, since
+  -- a writer may leave the others out.
   for i = #rows, 1, -1 do
     local row, on = rows[i], false
     row.read = {}
@@ -290,6 +306,7 @@ function State:run(outputs)
       if type(err) ~= "table" or not rawget(err, "lacks") then error(err, 0) end
       local list = self.model.lacking
       list[#list + 1] = { op = row.type, node = row.name, why = err.lacks }
+      -- Its results stand for something, so that what reads them is looked at, too.
       for _, name in ipairs(row.outputs) do
         if name then self.env[name] = { name = name, dims = {}, dtype = "f32" } end
       end
@@ -301,12 +318,14 @@ end
 -- built so has none.
 local function typed_net(sub, bound, size_of)
   local net = require("neap.net").new "typed"
+
   for k, name in ipairs(sub.takes) do
     local v = bound[k]
     if not net:_blob(name) and v.dtype then
       net:declare(name, "input", kit.map(v.dims, size_of), v.dtype)
     end
   end
+  -- What was known of nets within is asked of the typed nets when these are entered.
   for i, row in ipairs(sub.net:_ops()) do
     local attrs = sub.net:_attrs(i)
     for key in pairs(sub.net:_subnets(i)) do attrs[key] = nil end
@@ -318,6 +337,9 @@ end
 --- A subnet as a state sees it: `inputs` are values by the names it takes.
 function State:enter(sub, bound, nodes)
   local model = self.model
+
+  -- At the batch and at twice that, as the outer net, so that sizes within are known to depend on
+  -- it.
   local function view(times)
     local typed = typed_net(sub, bound, function(size)
       return type(size) == "table" and size.times * model.unit * times or size
@@ -326,6 +348,7 @@ function State:enter(sub, bound, nodes)
   end
   local inner = setmetatable({ model = model, view = view(1), other = self.other and view(2),
     nodes = nodes, sub = sub.net, env = setmetatable({}, { __index = self.env }) }, State)
+
   for k, name in ipairs(sub.takes) do inner.env[name] = bound[k] end
   inner:run(sub.net:_output_names())
   return inner, kit.map(sub.net:_output_names(), function(name) return inner:value_of(name) end)
@@ -339,7 +362,7 @@ function Op:graph(attr, bound, inputs, finish)
   results = finish and finish(op, inner, results) or results
   return { kind = "graph", value = { nodes = inner.nodes, inputs = inputs,
     outputs = kit.map(results, function(v)
-      -- An output is made within, and is no other output.
+      -- An output is made within, and is no other output: else it gets a node of its own.
       if v.node and not v.is_output and v.node.state == nil then
         for _, node in ipairs(inner.nodes) do
           if node == v.node then
@@ -365,6 +388,7 @@ end
 --- Gives each value and node a name of its own, graphs within graphs included.
 local function name_all(model, graph)
   local taken = model.taken
+
   local function free(name)
     local base, k = name, 1
     while taken[name] do
@@ -444,6 +468,7 @@ local function batch_of(model)
   local value
   return function(op)
     if value then return value end
+
     for _, row in ipairs(model.view.net:inputs()) do
       local v = model.root:value_of(row.name)
       local first = v.dims[1]
@@ -485,6 +510,8 @@ end
 -- is empty then.
 -- @param o {net = whose names are written once, twice = the same at twice the batch, batch = name
 --   of the batch, unit = batch of `net`, outputs = names, fetch = f(name) -> tensor, opset =}
+-- Where no opset is asked for a first writing tells which the newest of its ops needs; a second one
+-- is written for that, and may have newer forms of others.
 function out.model(o)
   local opset = o.opset
   if not opset then
@@ -494,6 +521,7 @@ function out.model(o)
   end
   local model, state = translate(o, opset)
   if #model.lacking > 0 then return nil, model.lacking end
+
   local graph = { name = o.net:name(), nodes = state.nodes, inputs = {} }
   graph.outputs = name_outputs(state, o.outputs)
   -- Names that others know go first: those of outputs, inputs and weights.
@@ -507,6 +535,7 @@ function out.model(o)
   end
   local name_of = name_all(model, graph)
   local tables = written(model, graph, name_of)
+
   tables.initializers = {}
   for v in pairs(model.used) do
     table.insert(tables.initializers, { name = name_of(v), tensor = v.tensor:contiguous() })

@@ -11,6 +11,8 @@ local few_bits = { [21] = { 0, 15 }, [22] = { -8, 7 }, [25] = { 0, 3 }, [26] = {
 --- A scale or zero point beside x: of all, of each position along the axis, or of blocks along it.
 local function beside(n, x, v, axis, block)
   if #v.shape == 0 or kit.product(v.shape) == 1 then return kit.reshape(v, {}) end
+
+  -- Blocks: each number stands for so many positions along the axis, the last ones perhaps fewer.
   if block > 0 then
     local d = n:axis(axis, #x.shape)
     local want = kit.copy(x.shape)
@@ -21,6 +23,7 @@ local function beside(n, x, v, axis, block)
     end
     return kit.part(F.RepeatInterleave(v, { repeats = block, axis = d }), d, 1, x.shape[d])
   end
+
   local shape = kit.fill(#x.shape, 1)
   shape[n:axis(axis, #x.shape)] = v.shape[1]
   return kit.reshape(v, shape)
@@ -51,6 +54,7 @@ end
 
 --- Sums of `count` products of bytes less their zero points as i32, which wrap.
 local function wrapped(sums, count)
+  -- Below 2^31 no sum leaves 32 bits; else whole turns of 2^32 are taken off, exactly in f64.
   if count * 255 * 255 >= 2^31 then
     local turns = F.Floor(F.Mul { F.Add { sums, kit.number(2^31, "f64") },
       kit.number(2^-32, "f64") })
@@ -109,6 +113,9 @@ local function plain(v) return v and #v.shape > 1 and kit.reshape(v, {}) or v en
 -- and they fit; `at` is the dimension that has a zero point for each position.
 local function weights(n, i, zero_at, at)
   local w, zero = known(n, i), known(n, zero_at)
+
+  -- Weights less their zero point mostly fit i8, where a product is fastest and needs no zero
+  -- point.
   if w and zero and zero_of(n, zero_at) then
     local shape = kit.fill(#w.shape, 1)
     if #zero.shape == 1 and #shape > 0 then shape[at] = zero.shape[1] end
@@ -132,6 +139,7 @@ local function product_operands(n, at)
     if not is_plain(n, i) then return nil end
   end
   local function scale(i) return kit.cast(plain(n:x(i)), "f32") end
+
   local w, w_zero = weights(n, 4, 6, at)
   -- Without a zero point y is of x's type.
   local y_zero
@@ -183,6 +191,9 @@ return function(op, out)
     local axis, block = n:int("axis", 1), n:int("block_size", 0)
     local elem = n:given(3) and n:elem(3) or n:int("output_dtype", 0)
     if elem == 0 then elem = 2 end
+
+    -- Neap's op has scales of all or of an axis, and whole bytes; blocks and few bits are computed
+    -- in floats.
     local wide = x.dtype == "f64" and "f64" or "f32"
     local dtype = (kit.types[elem] or {}).dtype
     if block == 0 and words[dtype] and not few_bits[elem] and is_plain(n, 2) and is_plain(n, 3) then
@@ -202,6 +213,7 @@ return function(op, out)
     local scale, x = n:x(2), n.inputs[1].x
     local axis, block = n:int("axis", 1), n:int("block_size", 0)
     local to = n:int("output_dtype", 0)
+
     local dtype = to ~= 0 and kit.types[to].dtype or scale.dtype
     local is_word = words[x.dtype] or x.dtype == "i32"
     if block == 0 and is_word and is_plain(n, 2) and is_plain(n, 3) then
@@ -211,6 +223,7 @@ return function(op, out)
       return kit.cast(F.DequantizeLinear({ q, kit.cast(scale, dtype == "f64" and dtype or "f32"),
         plain(zero) }, { axis = at }), dtype)
     end
+
     local zero = n:x(3)
     x = n:x(1)
     scale = beside(n, x, scale, axis, block)
@@ -220,6 +233,8 @@ return function(op, out)
 
   function op.DynamicQuantizeLinear(n, x)
     local zero = kit.number(0, "f32")
+
+    -- The range of x with 0 in it, in 255 steps; the zero point is where 0 lies.
     local axes = { axes = kit.count(#x.shape) }
     local high = F.Maximum { F.Max(x, axes), zero }
     local low = F.Minimum { F.Min(x, axes), zero }
@@ -239,6 +254,8 @@ return function(op, out)
     local ranks = #n.inputs[1].x.shape > 1 and #n.inputs[4].x.shape > 1
     local ins = ranks and product_operands(n, #n.inputs[4].x.shape)
     if ins then return F.QLinearMatMul(ins) end
+
+    -- Exact sums in f64, brought to y's scale.
     local a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n:x(1), n:x(2), n:x(3), n:x(4),
       n:x(5), n:x(6), n:x(7), n:x(8)
     local sum = F.MatMul { centered(a, of_rows(a_zero, #a.shape)), centered(b, of_columns(b_zero)) }

@@ -47,6 +47,8 @@ local function extreme(name, of_nothing)
         local wide = y.dtype == "bool" and kit.cast(y, "u8") or y
         return kit.cast(F[name](wide, attrs), x.dtype)
       end
+
+      -- Neap's ops have no extreme of no elements: it is made by itself.
       local gone, shape = {}, {}
       for _, d in ipairs(attrs.axes) do gone[d] = true end
       for d, size in ipairs(y.shape) do
@@ -69,6 +71,7 @@ local function along(name)
     if n.version >= 13 then
       return F[name](x, { axis = n:axis(n:int("axis", -1), rank) })
     end
+
     local axis = n:axis(n:int("axis", 1), rank)
     local flat = kit.reshape(x, { kit.product(x.shape, 1, axis - 1), kit.product(x.shape, axis) })
     return kit.reshape(F[name](flat, { axis = 2 }), x.shape)
@@ -123,6 +126,8 @@ end
 -- given no axis: its result says which.
 local function axis_or_all(f)
   return function(n, x)
+    -- Which of both it was follows from the sizes alone: those left, in their order, must be x's
+    -- without the axis.
     local dims, want = n:dims(1), n:result().dims
     local axis = #dims > 0 and n:axis(n.attrs.axis) or 0
     local left = n.attrs.keepdim and #dims or #dims - 1
@@ -135,6 +140,7 @@ local function axis_or_all(f)
       if type(a) == "table" and type(b) == "table" then a, b = a.times, b.times end
       same = same and (of == nil or a == b)
     end
+
     if same then return f(n, x, axis, dims[axis + 1]) end
     local all = kit.product(n:static(dims, "how many there are"))
     return kit.unpack_map(function(y) return n:reshape(y, want) end,
@@ -219,6 +225,7 @@ return function(op, writers)
   function op.LpNormalization(n, x)
     local axis, p = n:axis(n:int("axis", -1), #x.shape), n:int("p", 2)
     if p ~= 1 and p ~= 2 then n:fail("a norm of p = %d, expected 1 or 2", p) end
+
     local norm = F[p == 1 and "L1Norm" or "L2Norm"](x, { axes = { axis }, keepdim = true })
     local zero = F.Eq { norm, kit.number(0, x.dtype) }
     return F.Where { zero, kit.number(0, x.dtype), F.Div { x, norm } }

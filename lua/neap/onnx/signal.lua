@@ -21,12 +21,15 @@ local function transform(node, x, inverse, m)
   local n = x.shape[rank - 1]
   node:check_room({ n, m }, true)
   local c, s = waves(n, m, x.dtype)
+
   local function column(i) return F.Squeeze(kit.part(x, rank, i, 1), { axes = { -1 } }) end
   local function times(a, w) return F.MatMul { a, w } end
+  -- Without a second column the signal is real, and half the products are spared.
   local real = column(1)
   local imag = x.shape[rank] == 2 and column(2)
   -- Forward e^(-i a) = c - i s; backward e^(i a) / n.
   local sign = inverse and 1 or -1
+
   local re, im = times(real, c), times(real, s)
   if sign < 0 then im = F.Neg(im) end
   if imag then
@@ -64,6 +67,8 @@ local function dft(n, x)
   if n.version >= 20 and n:given(3) then axis = n:scalar(3) end
   local d = n:axis(axis, rank)
   local inverse, half = n:flag "inverse", n:flag "onesided"
+
+  -- The dimension that is transformed goes before the last, of real and imaginary part.
   local order = {}
   for i = 1, rank do
     if i ~= d and i ~= rank then order[#order + 1] = i end
@@ -81,6 +86,7 @@ local function dft(n, x)
     x = of_length(x, rank - 1, length)
     y = transform(n, x, inverse, half and length // 2 + 1 or length)
   end
+
   local back = {}
   for i, at in ipairs(order) do back[at] = i end
   return kit.permute(y, back)
@@ -94,12 +100,15 @@ local function stft(n, x)
   if not samples or not length or length < 1 or length > samples or step < 1 then
     n:fail("frames of %s, %s apart, x is (%s)", length, step, table.concat(x.shape, ","))
   end
+
   local channels = #x.shape == 3 and x.shape[3] or 1
   local count = (samples - length) // step + 1
   n:check_room({ count, length }, true)
   local function range(size, by)
     return F.Mul { core.eager("Range", {}, { stop = size, dtype = "i64" }), kit.number(by, "i64") }
   end
+
+  -- Positions of all frames, (count, length): they are read in one Gather.
   local at = F.Add { kit.unsqueeze(range(count, step), { 2 }), range(length, 1) }
   local signal = kit.reshape(x, { x.shape[1], samples, channels })
   local frames = F.Gather({ signal, at }, { axis = 2 })

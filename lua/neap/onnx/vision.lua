@@ -270,7 +270,6 @@ end
 
 -- ---- reading between pixels ---------------------------------------------------------------------
 
-
 --- The values of volumes x (N, C, sizes ..) at places (N, P, rank), the last coordinate first, by
 -- the sum over the corners around each; 0 beyond the border.
 local function at_corners(x, places)

@@ -122,7 +122,6 @@ end
 -- A bias of more steps of its product stays real: the sum of both would leave 32 bits.
 local MOST_STEPS <const> = 2^30
 
-
 --- The largest magnitude of each row, as the scale of i8; 1 for a row of zeros.
 local function row_scales(w)
   local most = w:reshape(w.shape[1], -1):abs():max { axes = { 2 } }:reshape(w.shape[1])

@@ -142,4 +142,3 @@ function Trainer:history()
   return report.new { rows = self.records, columns = columns, title = loss_line(self.records) }
 end
 
-

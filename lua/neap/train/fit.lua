@@ -413,4 +413,3 @@ function Trainer:fit(set, given)
   error(result, 0)
 end
 
-

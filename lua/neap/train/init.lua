@@ -212,4 +212,3 @@ require("neap.inner.guard").functions(Trainer, "trainer:")
 handles.complete(trainer_options.fields)
 return new
 
-
