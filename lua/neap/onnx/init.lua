@@ -72,6 +72,7 @@ function onnx.shape_of(input, o, notes)
   if not type_row or not type_row.dtype or input.kind ~= "tensor" then
     kit.fail("input \"%s\" is no tensor of a type that Neap reads", input.name)
   end
+  -- What is given for an input says all its sizes.
   if o.shapes and o.shapes[input.name] then return o.shapes[input.name] end
   local shape = {}
   for d, size in ipairs(input.dims or {}) do
@@ -118,6 +119,7 @@ end
 --- Raises for a dimension bound to what is neither a size nor a range of sizes.
 local function check_dims(o)
   local function is_size(x) return math.type(x) == "integer" and x >= 0 end
+
   for _, name in ipairs(options.keys(o.dims or {})) do
     local bound = o.dims[name]
     local is_range = type(bound) == "table" and #bound == 2 and is_size(bound[1])
@@ -151,6 +153,7 @@ end
 -- `sized` are those that other sizes may have otherwise.
 local function declare_in(weights, sized)
   return function(net, name, t, parameter, is_sized)
+    -- Two weights may have one name, in functions that are called twice.
     name = net:_blob(name) and net:fresh_name(name) or name
     weights[name], sized[name] = t, is_sized
     return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
@@ -163,8 +166,10 @@ end
 local function names_of(net, values, made)
   local names, taken = {}, {}
   local function name(v, wanted)
+    -- An activation alone is renamed: inputs and weights have the file's names from the start.
     local blob = v.blob or v.x
     local row = op.is_blob(blob) and net:_blob(blob.name)
+
     if not row or row.role ~= "activation" or names[blob.name] or taken[wanted] then return end
     local old = net:_blob(wanted)
     if old and old.role ~= "activation" then return end
@@ -180,6 +185,7 @@ local function names_of(net, values, made)
       names[row.name], taken[free] = free, true
     end
   end
+  -- What has its name already is no rename.
   for old, new in pairs(names) do
     if old == new then names[old] = nil end
   end
@@ -190,6 +196,7 @@ end
 -- another one already, is copied.
 local function name_all(net, model, values, made)
   local outputs, seen = {}, {}
+
   for i, output in ipairs(model.graph.outputs) do
     local v = values[i]
     if not v.x then kit.fail("output \"%s\" is no tensor", output.name) end
@@ -203,6 +210,7 @@ local function name_all(net, model, values, made)
     seen[blob.name] = true
     outputs[i] = { x = blob, name = output.name }
   end
+
   local renames, names = names_of(net, outputs, made), {}
   for i, v in ipairs(outputs) do names[i] = renames[v.x.name] or v.x.name end
   if next(renames) then net = net:rename(renames) end
@@ -226,6 +234,7 @@ end
 function onnx.build(model, o, declare)
   local net = net_module.new(graph.clean(model.graph.name))
   local weights, sized, notes, given, input_names = {}, {}, {}, {}, {}
+
   local values = onnx.constants(model, o)
   for _, t in ipairs(model.graph.initializers) do given[t.name] = true end
   for _, input in ipairs(onnx.fed(onnx.open_inputs(model), o)) do
@@ -238,6 +247,7 @@ function onnx.build(model, o, declare)
     declare or declare_in(weights, sized))
   if not ok then error(with_notes(results, notes), 0) end
   local names
+
   net, names = name_all(net, model, results, made)
   table.move(model.notes or {}, 1, #(model.notes or {}), #notes + 1, notes)
   return { net = net, weights = weights, sized = sized, notes = notes, outputs = names,
@@ -259,6 +269,7 @@ end
 local function with_model(read, path, o, f)
   local model, message, code = read(path)
   if not model then return nil, message, code end
+
   check_names(model, o)
   check_dims(o)
   local ok, result = pcall(function()
@@ -275,6 +286,7 @@ local function feed_weights(ws, weights)
   local taken = {}
   for _, name in ipairs(options.keys(weights)) do
     local t = weights[name]
+    -- a tensor that stands twice is shared once.
     ws:feed(name, t, { share = not taken[t] })
     taken[t], weights[name] = true, nil
   end
@@ -297,6 +309,8 @@ function onnx.reader(read)
       return onnx.build(model, given)
     end)
     if not built then return nil, message, code end
+
+    -- The workspace takes the tensors over; the file's tables go before anything runs.
     local input_names = kit.map(inputs, function(input) return built.input_names[input.name] end)
     local ws = require("neap.workspace").new {}
     feed_weights(ws, built.weights)

@@ -15,6 +15,7 @@ local function mat_mul(a, b)
   local left, right = #a.shape == 1, #b.shape == 1
   if left then a = kit.unsqueeze(a, { 1 }) end
   if right then b = kit.unsqueeze(b, { -1 }) end
+
   local y, gone = product(a, b), {}
   if left then gone[#gone + 1] = #y.shape - 1 end
   if right then gone[#gone + 1] = #y.shape end
@@ -26,10 +27,13 @@ end
 local function linear(n, x)
   local turned = n:maker(2, "Transpose")
   local w = turned and turned.inputs[1]
+  -- Exporters write a linear layer as the product with a matrix that the file turns before.
   if n.folds or not w or not w.x or #w.x.shape ~= 2 or #x.shape < 2 or not kit.is_float(x)
     or table.concat(turned:ints("perm", { 1, 0 })) ~= "10" then
     return nil
   end
+
+  -- The bias is taken where nobody else reads the product; the Add then gives on what it is given.
   local reader, bias = n:sole_reader "Add"
   local fits = bias and bias.x and kit.is_known(bias.x) and #bias.x.shape == 1
     and bias.x.shape[1] == w.x.shape[1]
@@ -60,6 +64,7 @@ local function hidden(n, mask, dtype, s, t, past, lengths)
   local low, zero = kit.number(-math.huge, dtype), kit.number(0, dtype)
   local bias
   if mask then
+    -- True of a bool mask is what is seen.
     bias = mask.dtype == "bool" and F.Where { mask, zero, low } or kit.cast(mask, dtype)
     local short = t - bias.shape[#bias.shape]
     if short > 0 then
@@ -126,12 +131,14 @@ local function attention(n, q, k, v, mask, past_k, past_v, lengths)
   if mask then n:check_rank(4, mask, 1, 4) end
   local plain = plain_attention(n, q, k, v, mask, past_k or past_v, lengths)
   if plain then return plain end
+
   local flat = #q.shape == 3
   q, k = in_heads(n, q, n:int "q_num_heads"), in_heads(n, k, n:int "kv_num_heads")
   v = in_heads(n, v, n:int "kv_num_heads")
   -- What came before stands in front.
   local past = past_k and past_k.shape[3] or 0
   if past_k then k, v = kit.concat({ past_k, k }, 3), kit.concat({ past_v, v }, 3) end
+  -- What is handed on holds what came before, and no repeated heads.
   local present_k, present_v = k, v
   local heads, s, t, d = q.shape[2], q.shape[3], k.shape[3], q.shape[4]
   k, v = repeated(n, k, heads), repeated(n, v, heads)
@@ -153,10 +160,12 @@ local function attention(n, q, k, v, mask, past_k, past_v, lengths)
   end
   shown[1] = scores
   local bias = hidden(n, mask, q.dtype, s, t, offset, lengths)
+
   if bias then scores = F.Add { scores, bias } end
   shown[2] = scores
   local weights = softmax(n, scores)
   shown[3] = weights
+
   local y = F.MatMul { weights, v }
   if flat then
     y = kit.reshape(kit.permute(y, { 1, 3, 2, 4 }), { y.shape[1], s, heads * y.shape[4] })
@@ -167,6 +176,8 @@ end
 --- Pairs of each head's numbers are turned by the position's angles.
 local function rotary(n, x, cos, sin, positions)
   local flat, heads = #x.shape == 3, n:int("num_heads", 0)
+
+  -- Heads stand third here, as they lie in rows; of four dimensions they are turned there and back.
   if flat then
     if heads < 1 then n:fail "three dimensions need num_heads" end
     x = kit.reshape(x, { x.shape[1], x.shape[2], heads, x.shape[3] // heads })
@@ -177,14 +188,18 @@ local function rotary(n, x, cos, sin, positions)
   local turned = n:int("rotary_embedding_dim", 0)
   if turned == 0 then turned = d end
   local half = turned // 2
+
   if positions then
     cos = F.Gather({ cos, positions }, { axis = 1 })
     sin = F.Gather({ sin, positions }, { axis = 1 })
   end
+
   cos = kit.reshape(kit.part(cos, #cos.shape, 1, half), { b, s, 1, half })
   sin = kit.reshape(kit.part(sin, #sin.shape, 1, half), { b, s, 1, half })
   local front = kit.part(x, 4, 1, turned)
   local rest = turned < d and kit.part(x, 4, turned + 1, d - turned)
+
+  -- Pairs lie next to each other, or half of what is turned apart.
   local a, c
   local interleaved = n:flag "interleaved"
   if interleaved then
@@ -194,6 +209,8 @@ local function rotary(n, x, cos, sin, positions)
   else
     a, c = kit.part(front, 4, 1, half), kit.part(front, 4, half + 1, half)
   end
+
+  -- A pair as a complex number, turned by its angle.
   local real = F.Sub { F.Mul { cos, a }, F.Mul { sin, c } }
   local imag = F.Add { F.Mul { sin, a }, F.Mul { cos, c } }
   local y
@@ -202,6 +219,7 @@ local function rotary(n, x, cos, sin, positions)
   else
     y = kit.concat({ real, imag }, 4)
   end
+  -- Numbers behind those that are turned stay.
   if rest then y = kit.concat({ y, rest }, 4) end
   return flat and kit.reshape(y, { b, s, heads * d }) or kit.permute(y, { 1, 3, 2, 4 })
 end
@@ -223,10 +241,13 @@ local function attention_parts(n, q, k, v, mask, o)
     local d = dims[3] // count
     return n:transpose(n:reshape(x, { dims[1], dims[2], count, d }), { 0, 2, 1, 3 })
   end
+
   if o.heads ~= o.kv_heads then n:lacks "fewer heads of keys than of queries, before opset 23" end
   q, k, v = heads_of(q, o.q, o.heads), heads_of(k, o.k, o.kv_heads), heads_of(v, o.v, o.kv_heads)
   local scores = n:node("MatMul", { q, turned(n, k, 4) })
   scores = n:node("Mul", { scores, n:number(o.scale, o.dtype) })
+
+  -- A triangle of -infinity above the diagonal, known when the file is written.
   if o.causal then
     local t = n:static({ o.q[#o.q - 1], o.k[#o.k - 1] }, "a sequence's length")
     local hides = kit.full({ t[1], t[2] }, 0, o.dtype)
@@ -251,6 +272,7 @@ local function write_attention(n, q, k, v, mask, o)
     o.scale = 1 / math.sqrt(n:static({ d }, "a head's size")[1])
   end
   if not n:has(23) then return attention_parts(n, q, k, v, mask, o) end
+
   local flat = #o.q == 3
   return n:node("Attention", { q, k, v, mask }, { is_causal = o.causal, scale = o.scale + 0.0,
     q_num_heads = flat and o.heads or nil, kv_num_heads = flat and o.kv_heads or nil })
@@ -273,6 +295,7 @@ local function write(out)
       local y = n:node("MatMul", { x, n:transpose(w, { 1, 0 }) })
       return b and n:node("Add", { y, b }) or y
     end
+    -- What has other rows is made a matrix first, and shaped again.
     local rows = first == rank - 1 and rank == 2
     if not rows then x = n:node("Flatten", { x }, { axis = first }) end
     local y = n:node("Gemm", { x, w, b }, { transB = 1 })
@@ -291,6 +314,7 @@ local function write(out)
   end
   function out.PackedAttention(n, qkv, mask)
     local dims, heads = n:dims(1), n.attrs.heads
+
     local each = dims[3] // 3
     local q, k, v = n:node("Split", { qkv, n:const { each, each, each } }, { axis = 2 }, 3)
     local one = { dims[1], dims[2], each }
@@ -306,8 +330,11 @@ return function(op, writers)
   function op.Gemm(n, a, b, c)
     local y = function(x) return kit.is_float(x) and x or kit.cast(x, "f64") end
     local wide, out = kit.is_float(a), a.dtype
+    -- Integers are summed in f64.
     local ins = { y(a), y(b), c and y(c) or nil }
     local alpha, beta = n:float("alpha", 1), n:float("beta", 1)
+
+    -- A layer, which Neap's op computes faster, where the node asks for no more.
     local is_bias = not c or #c.shape == 1 and c.shape[1] == (n:flag "transB" and b.shape[1] or nil)
     if wide and not n.folds and alpha == 1 and beta == 1 and is_bias and n:flag "transB"
       and not n:flag "transA" then

@@ -39,6 +39,9 @@ local function functions_of(n, defaults, directions)
     names = {}
     for _ = 1, directions do table.move(defaults, 1, #defaults, #names + 1, names) end
   end
+
+  -- Lists of alphas and betas have one for each function that reads one, in the order of the
+  -- functions.
   local alphas, betas = n:floats("activation_alpha", {}), n:floats("activation_beta", {})
   local a, b, lower = 0, 0, {}
   for name in pairs(activations) do lower[name:lower()] = name end
@@ -68,6 +71,7 @@ end
 -- each step. All steps (T,N,H), and the last states.
 local function recur(x, states, lengths, step)
   if op_module.is_blob(x) then
+    -- In a net the loop carries the states, and hands out the first after each step.
     local results = table.pack(op_module.net_of(x):Recurrent { seq = { x }, init = states,
       lengths = lengths, step = function(_, ...)
         local before = table.pack(...)
@@ -131,6 +135,9 @@ local function layer(n, x, w, r, b, lengths, states, p, o)
   local width = n:int("hidden_size", r.shape[3])
   local functions, all, last = functions_of(n, o.activations, count), {}, {}
   for i = 1, o.n_state do last[i] = {} end
+
+  -- Each direction by itself: the sequence backwards, perhaps, its part of each weight, its first
+  -- state.
   for d = 1, count do
     local back = way == "reverse" or d == 2
     local init = {}
@@ -165,6 +172,8 @@ local function layer(n, x, w, r, b, lengths, states, p, o)
     end
     ::next_direction::
   end
+
+  -- Directions go side by side, as the file's layout asks.
   local y = kit.concat(all, 2)
   if batch_first then y = kit.permute(y, { 3, 1, 2, 4 }) end
   local results = { y }
@@ -193,6 +202,8 @@ local rnn = { n_gate = 1, n_state = 1, activations = { "Tanh" },
 local gru = { n_gate = 3, n_state = 1, activations = { "Sigmoid", "Tanh" },
   step = function(n, r, b_state, _, width, f)
     local clip, after = clipped(n), n:flag "linear_before_reset"
+
+    -- The hidden gate's product stands by itself: it meets the reset before or after.
     local r_hidden, b_hidden = block(r, 3, width), b_state and block(b_state, 3, width)
     local r_gates = kit.part(r, 1, 1, 2 * width)
     local b_gates = b_state and kit.part(b_state, 1, 1, 2 * width)
@@ -205,6 +216,7 @@ local gru = { n_gate = 3, n_state = 1, activations = { "Sigmoid", "Tanh" },
       local hidden = after and F.Mul { reset, F.FC { h, r_hidden, b_hidden or false } }
         or F.FC { F.Mul { reset, h }, r_hidden, b_hidden or false }
       local new = f[2](clip(F.Add { x[3], hidden }))
+
       return { F.Add { new, F.Mul { z, F.Sub { h, new } } } }
     end
   end }
@@ -248,6 +260,8 @@ end
 
 local function write(out)
   function out.LSTM(n, x, w, r, b, h0, c0, lengths)
+    -- The file wants a direction in front of each weight, biases of inputs and of states one behind
+    -- the other (Neap's one bias is the first), and gates in its own order.
     local order, h = n.attrs.order, n:dims(3)[2]
     --- One direction's part, for a file in which a direction is the first dimension.
     local function first(v)
@@ -262,6 +276,7 @@ local function write(out)
     end
     local function state(v) return v and n:node("Unsqueeze", { v, n:const { 0 } }) end
     if lengths and n:dtype(7) ~= "i32" then lengths = n:cast(lengths, "i32") end
+
     local y, last, cell = n:node("LSTM", { x, first(in_order(n, w, order)),
       first(in_order(n, r, order)), bias, lengths, state(h0), state(c0) },
       { hidden_size = h, direction = n.attrs.reverse and "reverse" or nil }, 3)

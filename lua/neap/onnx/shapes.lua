@@ -39,6 +39,7 @@ local function shape_for(n, x, list, keep_zero)
     end
     out[i] = size
   end
+
   if open then
     local all = kit.product(x.shape)
     if known == 0 and all ~= 0 or known ~= 0 and all % known ~= 0 then
@@ -55,6 +56,7 @@ local function split_sizes(n, size)
   if given then return given end
   local count = n:int("num_outputs", #n.row.outputs)
   if count ~= #n.row.outputs then n:fail("%d parts for %d outputs", count, #n.row.outputs) end
+
   local each, sizes = -(-size // count), {}
   for i = 1, count do
     sizes[i] = math.min(each, size)
@@ -71,6 +73,7 @@ local function range_of(start, stop, step, size)
   end
   -- A step beyond the size reaches no second position, and is as far as counting goes.
   step = math.max(-size - 1, math.min(step, size + 1))
+
   local first, count
   if step > 0 then
     first = within(start, 0, size)
@@ -91,6 +94,7 @@ local function ranges(n, rank)
     starts, ends, axes, steps = n:list(2), n:list(3), n:list(4), n:list(5)
   end
   if not starts or not ends then n:fail("there are no %s", starts and "ends" or "starts") end
+
   axes = axes and n:axes(axes, rank) or kit.count(#starts)
   steps = steps or kit.fill(#starts, 1)
   if #ends ~= #starts or #axes ~= #starts or #steps ~= #starts or #starts > rank then
@@ -105,6 +109,7 @@ local function slice(n, x)
   local starts, ends, axes, steps = ranges(n, #x.shape)
   for i, d in ipairs(axes) do
     if steps[i] == 0 then n:fail "a step of 0" end
+
     local size = x.shape[d]
     local first, count, step = range_of(starts[i], ends[i], steps[i], size)
     local at = #attrs.axes + 1
@@ -116,6 +121,7 @@ local function slice(n, x)
     end
     attrs.axes[at] = d
   end
+  -- Steps are left out where none is needed, as Neap's Slice has them then.
   local some = false
   for _, step in ipairs(attrs.steps) do some = some or step ~= 1 end
   attrs.steps = some and attrs.steps or nil
@@ -126,6 +132,7 @@ end
 local function pads_of(n, x)
   local pads = n.version < 11 and (n:ints "pads" or n:ints "paddings") or n:list(2)
   pads = n:needed(pads, "the list of pads")
+
   local axes = n:given(4) and n:axes(n:list(4), #x.shape) or kit.count(#x.shape)
   if #pads ~= 2 * #axes then n:fail("%d pads for %d dimensions", #pads, #axes) end
   return pads, axes
@@ -162,6 +169,8 @@ end
 
 --- A range as ONNX counts it: start, and the end that is not included.
 local function written_range(first, last, step)
+  -- Neap's ends are included, ONNX's not: behind the last element is as far as there is, and before
+  -- the first one backwards is as far as that.
   local start = first > 0 and first - 1 or first
   if step > 0 then
     if last >= 0 then return start, last end
@@ -185,6 +194,8 @@ end
 local function with_part(n, x, v, dims, ranges, at)
   local r = ranges[at]
   if not r then return v end
+
+  -- Before the range, the range (with the rest of the dimensions inside), behind it.
   local parts = {}
   if r.first > 0 then parts[1] = positions(n, x, r.axis, 0, r.first - 1) end
   local rest = at < #ranges and positions(n, x, r.axis, r.first, r.last) or nil
@@ -254,6 +265,7 @@ local function write(out)
   function out.Concat(n, ...) return n:node("Concat", { ... }, { axis = n:axis(n.attrs.axis) }) end
   function out.Split(n, x)
     local axis, sizes = n:axis(n.attrs.axis), {}
+    -- Sizes that the net knows by its results, else by its attribute, else equal parts.
     for k, result in ipairs(n.results) do
       sizes[k] = result.dims and result.dims[axis + 1] or n.attrs.sizes[k]
         or n:static({ n:dims(1)[axis + 1] }, "what is split")[1] // #n.results
@@ -279,6 +291,8 @@ local function write(out)
       local axis, last = n:axis(a.axes[i] or i), a.ends[i]
       local size = dims[axis + 1]
       if (a.steps[i] or 1) ~= 1 then n:lacks "steps other than 1" end
+
+      -- Ranges as positions from 0, without dimensions that are written over whole.
       first, last = first < 0 and first + size or first - 1, last < 0 and last + size or last - 1
       if last < first then return x end
       if first > 0 or last < size - 1 then
@@ -286,6 +300,7 @@ local function write(out)
       end
       want[axis + 1] = last - first + 1
     end
+
     if table.concat(n:static(n:dims(2), "v")) ~= table.concat(want) then
       v = n:node("Expand", { v, n:const(want) })
     end
@@ -300,6 +315,7 @@ local function write(out)
   function out.Roll(n, x)
     local dims, y = n:dims(1), x
     local axes = n.attrs.axes
+    -- Along no axis all elements go around as one row.
     if #axes == 0 then
       y = n:reshape(x, { kit.product(n:static(dims, "what goes around")) })
     end
@@ -307,6 +323,7 @@ local function write(out)
       local axis = #axes > 0 and n:axis(axes[i]) or 0
       local size = #axes > 0 and n:static({ dims[axis + 1] }, "what goes around")[1]
         or kit.product(dims)
+
       local cut = size > 0 and shift % size or 0
       if cut ~= 0 then
         y = n:node("Concat", { positions(n, y, axis, size - cut, size - 1),
@@ -321,6 +338,8 @@ local function write(out)
     local rank, mode = #n:dims(1), n.attrs.mode
     if rank == 0 then return x end
     local given, axes = n.attrs.pads, n:axes(n.attrs.axes)
+
+    -- Pads of all dimensions in the order that the standard had first, which has no axes.
     local pads, cuts = kit.fill(2 * rank, 0), false
     for i, axis in ipairs(axes) do
       pads[axis + 1], pads[axis + 1 + rank] = given[i], given[i + #axes]
@@ -356,6 +375,9 @@ local function write(out)
   --- Rows are added by ScatterND; another dimension is put in front, and back again.
   function out.IndexAdd(n, x, at, v)
     n:needs(16)
+
+    -- Axes that put the indexed dimension first, those that put it back, and those of v, whose
+    -- indexed dimensions are as many as the indices have.
     local rank, axis, more = #n:dims(1), n:axis(n.attrs.axis), #n:dims(2)
     local perm, back, moved = { axis }, {}, {}
     for d = 0, rank - 1 do
@@ -366,6 +388,7 @@ local function write(out)
     for d = 0, rank + more - 2 do
       if d < axis or d >= axis + more then moved[#moved + 1] = d end
     end
+
     at = as_indices(n, 2, at)
     local where = n:node("Unsqueeze", { at, n:const { -1 } })
     if axis > 0 then x, v = n:transpose(x, perm), n:transpose(v, moved) end
@@ -388,6 +411,7 @@ local function write(out)
     if #n:dims(1) ~= 4 then n:lacks("images of %d dimensions", #n:dims(1)) end
     if n.attrs.mode == "dcr" then return n:node("SpaceToDepth", { x }, { blocksize = b }) end
     local d = n:dims(1)
+    -- Channels first, then the place in the block, which ONNX has no mode for: by hand.
     n:static({ d[3], d[4] }, "an image's size")
     local y = n:reshape(x, { d[1], d[2], d[3] // b, b, d[4] // b, b })
     return to_result(n, n:transpose(y, { 0, 1, 3, 5, 2, 4 }))
@@ -432,6 +456,7 @@ return function(op, writers)
   -- ---- shapes -----------------------------------------------------------------------------------
 
   function op.Shape(n, x)
+    -- Bounds count from the end below 0, and are cut to what there is.
     local rank, shape = #x.shape, {}
     local function at(i, missing)
       i = i or missing
@@ -532,6 +557,8 @@ return function(op, writers)
   function op.TensorScatter(n, x, update, at)
     local axis = n:axis(n:int("axis", -2), #x.shape)
     local size = x.shape[axis]
+
+    -- Positions of the steps: each batch's own first one, and as many behind it.
     local batch, steps, rank = x.shape[1], update.shape[axis], #x.shape
     at = at and kit.cast(at, "i64") or core.zeros { batch, dtype = "i64" }
     local shape = kit.fill(rank, 1)
@@ -543,6 +570,7 @@ return function(op, writers)
     if n:word("mode", "linear circular", "linear") == "circular" then
       positions = F.Mod { positions, kit.number(size, "i64") }
     end
+
     return F.ScatterElements({ x, kit.expand(positions, update.shape), update }, { axis = axis })
   end
 
@@ -550,6 +578,7 @@ return function(op, writers)
     local keep, indices = n:list(2), {}
     local axis = n:int "axis"
     if not axis then x, axis = kit.reshape(x, { -1 }), 0 end
+    -- Positions that are kept.
     for i, on in ipairs(keep) do
       if on == true or on == 1 then indices[#indices + 1] = i - 1 end
     end
@@ -563,6 +592,7 @@ return function(op, writers)
       repeats[n:axis(axis, #x.shape)] = n:needed(n:scalar(2), "input 2")
       return F.Tile(x, { repeats = repeats })
     end
+
     local repeats = n:needed(n:list(2), "input 2")
     n:check_room(kit.map(x.shape, function(size, d) return size * (repeats[d] or 1) + 0.0 end))
     return #x.shape > 0 and F.Tile(x, { repeats = repeats }) or x
@@ -570,9 +600,11 @@ return function(op, writers)
 
   function op.Pad(n, x)
     local pads, axes = pads_of(n, x)
+
     local shape = kit.copy(x.shape)
     for i, d in ipairs(axes) do shape[d] = shape[d] + pads[i] + pads[i + #axes] + 0.0 end
     n:check_room(shape)
+
     local mode = n:word("mode", "constant reflect edge wrap", "constant")
     local value = n:float("value", 0)
     if n.version >= 11 and n:given(3) then
@@ -586,6 +618,7 @@ return function(op, writers)
   function op.CenterCropPad(n, x)
     local sizes = n:list(2)
     local axes = n:ints "axes" and n:axes(n:ints "axes", #x.shape) or kit.count(#x.shape)
+
     if #sizes ~= #axes then n:fail("%d sizes for %d dimensions", #sizes, #axes) end
     n:check_room(sizes)
     for i, d in ipairs(axes) do
@@ -632,9 +665,12 @@ return function(op, writers)
     local start, dtype = n:scalar(1), from.dtype
     if delta == 0 then n:fail "a delta of 0" end
     local count = math.max(math.ceil((limit - start) / delta), 0)
+
+    -- Of integers the count is exact, without a quotient in floats.
     if math.type(start) == "integer" and math.type(delta) == "integer" then
       count = math.max(-((start - limit) // delta), 0)
     end
+
     n:check_room { count }
     local wide = kit.is_float(from) and "f64" or "i64"
     local steps = core.eager("Range", {}, { stop = count, dtype = wide })
@@ -644,6 +680,8 @@ return function(op, writers)
 
   function op.EyeLike(n, x)
     local dtype = n:has "dtype" and dtype_of(n, n:int "dtype") or x.dtype
+
+    -- Ones where column is row plus k.
     local rows, columns, k = x.shape[1], x.shape[2], n:int("k", 0)
     local r = core.eager("Range", {}, { stop = rows, dtype = "i64" })
     local c = core.eager("Range", {}, { stop = columns, dtype = "i64" })
@@ -659,6 +697,8 @@ return function(op, writers)
     n:check_room { kit.product(indices.shape) * depth + 0.0 }
     if kit.is_float(indices) then indices = F.Trunc(indices) end
     local hot = F.OneHot(kit.cast(indices, "i64"), { depth = depth, axis = axis })
+
+    -- One at the place, 0 elsewhere, becomes on and off.
     local on, off = kit.part(values, 1, 2, 1), kit.part(values, 1, 1, 1)
     local one = kit.fill(rank, 1)
     return F.Where { kit.cast(hot, "bool"), kit.reshape(on, one), kit.reshape(off, one) }
@@ -671,6 +711,8 @@ return function(op, writers)
     local flat = kit.reshape(x, { -1 })
     local values, inverse, counts = F.Unique(flat, {}, 3)
     local size, order = values.shape[1], {}
+
+    -- Where each value appears first, and the values in that order.
     local first = {}
     for i, at in ipairs(inverse:totable()) do
       if not first[at + 1] then
@@ -681,6 +723,7 @@ return function(op, writers)
     if n:flag("sorted", true) or size == 0 then
       return values, vector(first), kit.cast(inverse, "i64"), kit.cast(counts, "i64")
     end
+
     local back = {}
     for i, at in ipairs(order) do back[at + 1] = i - 1 end
     local by, firsts = vector(order), {}

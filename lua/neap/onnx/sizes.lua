@@ -32,6 +32,9 @@ local function sizes_of(inputs, names, own, feeds)
     local t = feeds[names[i]]
     local shape = t and t.shape
     if not shape or #shape ~= #own[i] then return nil end
+
+    -- A size that the file fixes must be that one; one that it leaves open has a name, and all
+    -- inputs that name it must bring the same.
     for d, size in ipairs(input.dims or own[i]) do
       if math.type(size) == "integer" and shape[d] ~= own[i][d] then return nil end
       if type(size) == "string" then
@@ -62,6 +65,7 @@ end
 -- are the same at all sizes; what was computed of sizes may not be.
 local function has(ws, name, t, is_sized)
   if not ws:has(name) then return false end
+
   local own = ws:view(name)
   local is_like = own.dtype == t.dtype
     and table.concat(own.shape, ",") == table.concat(t.shape, ",")
@@ -85,6 +89,9 @@ end
 -- @return the net, and a list of the variants that it reads
 local function settle(ws, variants, built, key)
   local renames, read = {}, {}
+
+  -- Numbers that the workspace has already are shared; others lie under a name of their own, which
+  -- the net reads instead.
   for _, name in ipairs(options.keys(built.weights)) do
     local t = built.weights[name]
     if not has(ws, name, t, built.sized[name]) then
@@ -99,6 +106,7 @@ end
 local function unsettle(ws, variants, read)
   for _, variant in ipairs(read) do
     variant.n_net = variant.n_net - 1
+    -- Variants that no net reads go.
     local list = variants[variant.of]
     for i = #list, 1, -1 do
       if list[i].n_net == 0 then ws:remove(table.remove(list, i).name) end
@@ -190,6 +198,8 @@ return function(f, build_at, o, inputs, names)
     if type(feeds) == "table" then shapes, dims = sizes_of(inputs, names, own, feeds) end
     if not shapes then return f.net end
     check_ranges(ranges, dims)
+
+    -- With ranges: the net at their ends gives the plan, within which the net at these sizes runs.
     if not next(ranges) then return net_for(shapes, dims).net end
     local range = range_of(net_for(ends_of(shapes, dims)))
     return net_for(shapes, dims).net, range

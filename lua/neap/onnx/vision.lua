@@ -46,6 +46,7 @@ local function window(n, x, kernel)
   checked(n, "kernel_shape", w.kernel, rank, 1)
   w.stride = numbers(n, "strides", rank, 1, 1)
   w.dilation = numbers(n, "dilations", rank, 1, 1)
+
   local auto = auto_pad(n)
   if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
     w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
@@ -76,6 +77,7 @@ local function conv_transpose(n, x, w, b)
   local dilation = numbers(n, "dilations", rank, 1, 1)
   local more = numbers(n, "output_padding", rank, 0, 0)
   local pads, shape = numbers(n, "pads", 2 * rank, 0), n:ints "output_shape"
+
   if shape and #shape == rank + 2 then shape = spatial(shape) end
   if shape then checked(n, "output_shape", shape, rank, 0) end
   local same = auto == "SAME_UPPER" or auto == "SAME_LOWER"
@@ -100,6 +102,8 @@ local function conv_transpose(n, x, w, b)
       rest[rank + d], more[d], some = more[d], 0, true
     end
   end
+
+  -- The bias comes behind zeros that are put there, or in the op.
   local y = F.ConvTranspose({ x, w, not some and b or false }, { stride = stride, pad = pads,
     dilation = dilation, groups = n:int("group", 1), output_padding = more })
   if not some then return y end
@@ -137,6 +141,7 @@ end
 --- Puts values among zeros; where a larger shape is asked for, the rest of it is zeros.
 local function max_unpool(n, x, indices)
   local attrs, rank = window(n, x), #x.shape - 2
+
   local inferred = {}
   for d = 1, rank do
     inferred[d] = (x.shape[d + 2] - 1) * attrs.stride[d] - attrs.pad[d] - attrs.pad[d + rank]
@@ -144,8 +149,10 @@ local function max_unpool(n, x, indices)
   end
   local y = F.MaxUnpool({ x, indices }, { kernel = attrs.kernel, stride = attrs.stride,
     pad = attrs.pad, output_shape = inferred })
+
   local want = n:given(3) and checked(n, "the output's shape", n:list(3), rank + 2)
   if not want or table.concat(want, ",", 3) == table.concat(inferred, ",") then return y end
+
   local pads, axes = kit.fill(2 * rank, 0), {}
   for d = 1, rank do
     axes[d], pads[rank + d] = d + 2, want[d + 2] - inferred[d]
@@ -195,6 +202,8 @@ local function cropped(n, x, o, d, m, first, last, outside)
   end
   local size, beyond, some = x.shape[d], {}, false
   local y = resample.resized(o, x, d, m, size / m, at)
+
+  -- Positions that lie outside of the image are not read but filled.
   for i = 0, m - 1 do
     local p = at(i, size)
     beyond[i + 1] = p < 0 or p > size - 1
@@ -219,6 +228,8 @@ local function targets(n, x, axes)
   if not sizes then n:fail "neither scales nor sizes" end
   checked(n, "sizes", sizes, #axes)
   local policy, factor = n:word("keep_aspect_ratio_policy", policies, "stretch"), nil
+
+  -- One factor for all: the least of those that the sizes ask for, or the largest.
   scales = kit.map(axes, function(d, i) return sizes[i] / x.shape[d] end)
   if policy == "stretch" then return sizes, scales end
   for _, s in ipairs(scales) do
@@ -239,12 +250,14 @@ local function resize(n, x)
   local o = { mode = mode, cubic_a = n:float("cubic_coeff_a", -0.75),
     rounding = n:word("nearest_mode", roundings, old and "floor" or "round_prefer_floor"),
     exclude_outside = n:flag "exclude_outside", antialias = n:flag "antialias" }
+
   local sizes, scales = targets(n, x, axes)
   n:check_room(kit.map(sizes, function(size) return size + 0.0 end))
   local dtype = x.dtype
   if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
   local roi = at == "tf_crop_and_resize"
     and checked(n, "the region", n:needed(n:list(2), "input 2"), 2 * #axes)
+  -- Dimension by dimension: what lies between pixels is a product of both ways.
   for i, d in ipairs(axes) do
     if roi then
       x = cropped(n, x, o, d, sizes[i], roi[i], roi[i + #axes], n:float("extrapolation_value", 0))
@@ -276,6 +289,8 @@ local function at_corners(x, places)
   local rank, n, p = #x.shape - 2, x.shape[1], places.shape[2]
   local flat = kit.reshape(x, { n, x.shape[2], kit.product(x.shape, 3) })
   local low, share = {}, {}
+
+  -- Each coordinate as the pixel below and the share of the next one.
   for d = 1, rank do
     local c = kit.reshape(kit.part(places, 3, d, 1), { n, 1, p })
     low[d] = F.Floor(c)
@@ -283,6 +298,8 @@ local function at_corners(x, places)
   end
   local one, y = kit.number(1, x.dtype), nil
   for corner = 0, (1 << rank) - 1 do
+    -- Corner by corner: for each dimension the pixel below or above, with its share. One beyond the
+    -- border is read at the border, and weighs nothing.
     local at, weight, inside
     for d = 1, rank do
       local size, up = x.shape[d + 2], corner >> (d - 1) & 1
@@ -297,6 +314,7 @@ local function at_corners(x, places)
       inside = inside and F.LogicalAnd { inside, within } or within
     end
     local values = F.GatherElements({ flat, kit.expand(at, { n, x.shape[2], p }) }, { axis = 3 })
+
     local term = F.Mul { values, F.Where { inside, weight, kit.number(0, x.dtype) } }
     y = y and F.Add { y, term } or term
   end
@@ -305,6 +323,7 @@ end
 
 local function reflected(c, low, high)
   if high <= low then return F.Mul { c, kit.number(0, c.dtype) } end
+  -- There and back between the borders: how often it has turned, and how far it went since.
   local span = kit.number(high - low, c.dtype)
   local far = F.Abs(F.Sub { c, kit.number(low, c.dtype) })
   local turns = F.Floor(F.Div { far, span })
@@ -317,6 +336,7 @@ end
 local function sample_volume(x, grid, mode, padding, corners)
   local n, p = x.shape[1], kit.product(grid.shape, 2, 4)
   local places, parts = kit.reshape(grid, { n, p, 3 }), {}
+
   for d = 1, 3 do -- the grid's last number is of the first dimension
     local size = x.shape[d + 2]
     local g = F.Add { kit.part(places, 3, 4 - d, 1), kit.number(1, x.dtype) }
@@ -373,6 +393,8 @@ local function deform_conv(n, x, w, offset, b, mask)
     { axis = -1 }), x.dtype)
   places = kit.reshape(places, { K * P, 2 })
   local moved = kit.reshape(offset, { N * shifts, K, 2, P })
+
+  -- Offsets are added to the places, for each group of channels that has some.
   moved = kit.reshape(kit.permute(moved, { 1, 2, 4, 3 }), { N * shifts, K * P, 2 })
   local planes = kit.reshape(x, { N * shifts, C // shifts, x.shape[3], x.shape[4] })
   local columns = at_corners(planes, F.Add { moved, places })
@@ -381,6 +403,8 @@ local function deform_conv(n, x, w, offset, b, mask)
   end
   local O = w.shape[1]
   columns = kit.reshape(columns, { N, groups, C // groups * K, P })
+
+  -- Convolution as a product of its kernels with the columns.
   local kernels = kit.reshape(w, { 1, groups, O // groups, C // groups * K })
   local y = kit.reshape(F.MatMul { kernels, columns }, { N, O, oh, ow })
   return b and F.Add { y, kit.reshape(b, { O, 1, 1 }) } or y
@@ -393,16 +417,19 @@ end
 local function samples(n, from, to, size, bins, count, dtype, at_least_one)
   local regions = from.shape[1]
   local length = F.Sub { to, from }
+
   if at_least_one then length = F.Maximum { length, kit.number(1, dtype) } end
   local step = F.Div { length, kit.number(bins * count, dtype) }
   local index = kit.cast(n:make("Range", { stop = bins * count, dtype = "i64" }), dtype)
   local p = F.Add { kit.reshape(from, { regions, 1 }), F.Mul { kit.reshape(step, { regions, 1 }),
     F.Add { index, kit.number(0.5, dtype) } } }
+  -- A sample more than a pixel outside counts nothing; one that is nearer is read at the border.
   local inside = F.LogicalAnd { F.Ge { p, kit.number(-1, dtype) },
     F.Le { p, kit.number(size, dtype) } }
   p = F.Minimum { F.Maximum { p, kit.number(0, dtype) }, kit.number(size - 1, dtype) }
   local low = F.Floor(p)
   local share = F.Sub { p, low }
+
   local zero, one = kit.number(0, dtype), kit.number(1, dtype)
   return { low, F.Minimum { F.Add { low, one }, kit.number(size - 1, dtype) } },
     { F.Where { inside, F.Sub { one, share }, zero }, F.Where { inside, share, zero } }
@@ -431,6 +458,8 @@ local function roi_align(n, x, rois, batch)
   local function pooled(r, b, gh, gw)
     local R = r.shape[1]
     local planes = F.Gather({ x, b }, { axis = 1 })
+
+    -- Four terms: both rows around each sample, times both columns.
     local py, wy = samples(n, side(r, 2), side(r, 4), x.shape[3], oh, gh, dtype, not half)
     local px, wx = samples(n, side(r, 1), side(r, 3), x.shape[4], ow, gw, dtype, not half)
     local y
@@ -442,6 +471,7 @@ local function roi_align(n, x, rois, batch)
       end
     end
     y = kit.reshape(y, { R, C, oh, gh, ow, gw })
+
     return F[mode == "max" and "Max" or "Mean"](y, { axes = { 4, 6 } })
   end
   if rois.shape[1] * C == 0 then
@@ -470,6 +500,8 @@ local function col2im(n, x)
   local stride = numbers(n, "strides", rank, 1, 1)
   local pads = numbers(n, "pads", 2 * rank, 0)
   local padded, count, columns, size = {}, {}, 1.0, 1.0
+
+  -- How many windows there are follows from the image; x must have a column for each.
   for d = 1, rank do
     padded[d] = image[d] + pads[d] + pads[d + rank]
     count[d] = (padded[d] - dilation[d] * (block[d] - 1) - 1) // stride[d] + 1
@@ -493,6 +525,8 @@ local function col2im(n, x)
   end
   local elements, blocks = combinations(block, dilation), combinations(count, stride)
   local at = F.Add { kit.unsqueeze(elements, { 2 }), blocks }
+
+  -- Each element of each block has a flat place in the image: what is added there.
   local N, C = x.shape[1], x.shape[2] // kit.product(block)
   local n_at = kit.product(at.shape)
   local planes = n:make("Constant", { shape = { N, C, kit.product(padded) }, dtype = x.dtype,
@@ -500,6 +534,7 @@ local function col2im(n, x)
   local y = F.IndexAdd({ planes, kit.reshape(at, { -1 }), kit.reshape(x, { N, C, n_at }) },
     { axis = 3 })
   y = kit.reshape(y, { N, C, table.unpack(padded) })
+
   for d = 1, rank do y = kit.part(y, d + 2, pads[d] + 1, image[d]) end
   return y
 end
@@ -547,6 +582,7 @@ local function shares(n, x)
   local dims, want = n:dims(1), n:result().dims
   local rank = #dims
   for d = 3, rank do
+    -- Windows as a matrix (size, count): each column has the shares of one window.
     local size, count = n:static({ dims[d] }, "an image's size")[1], want[d]
     local t = {}
     for p = 0, count - 1 do
@@ -556,6 +592,7 @@ local function shares(n, x)
       end
     end
     local perm = kit.map(kit.count(rank), function(k) return k - 1 end)
+
     perm[d], perm[rank] = rank - 1, d - 1
     if d < rank then x = n:transpose(x, perm) end
     x = n:node("MatMul", { x, n:const(kit.reshape(core.tensor(t, n:dtype(1)), { size, count })) })
@@ -599,6 +636,7 @@ local function write(out)
     attrs.group = n.attrs.groups
     for d = 1, rank do
       local reach = (kernel[d] - 1) * (attrs.dilations and attrs.dilations[d] or 1) + 1
+
       local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
       -- By the output's shape what windows make too much is cut on both sides, an odd one in front.
       if #n.attrs.output_shape > 0 then
