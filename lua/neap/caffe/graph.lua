@@ -150,14 +150,17 @@ local function take_losses(state, row)
 end
 
 local function located(n, err)
-  if type(err) ~= "table" or rawget(err, "code") == "memory"
-      or rawget(err, "code") == "interrupted" then
-    if type(err) ~= "string" then return err end
+  if type(err) == "table" then
+    local code = rawget(err, "code")
+    if code == "memory" or code == "interrupted" then return err end
+  elseif type(err) ~= "string" then
+    return err
   end
+
   local message = type(err) == "table" and err.message or tostring(err)
   local file = n.row.message.file
   if message:sub(1, #file + 1) == file .. ":" then return err end
-  message = message:gsub("^neap:[^:]*:%d+: ", "")
+  message = message:gsub("^%S-:%d+: ", "")
   return core.error { code = "data", message = ("%s: %s"):format(n:place(), message) }
 end
 

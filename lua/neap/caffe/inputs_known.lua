@@ -1,7 +1,8 @@
 --- What is known of the data that layers read from files: batch, channels and sizes, from the
 -- layer's own message or from the name of a data set that everybody has.
 --
--- INVARIANT: a shape is never guessed: what is not known is asked for.
+-- INVARIANT: a shape is never guessed: what is not known is asked for. Of pictures whose size is
+-- known 3 channels are assumed, and a note says so.
 -- @module neap.caffe.inputs_known
 local core = require "neap.core"
 

@@ -151,7 +151,7 @@ end
 
 -- ---- the rest -----------------------------------------------------------------------------------
 
---- A plane of numbers as a layer that Neap has no gradient for: nothing is trained through it.
+--- What is read, under each of its tops.
 local function through(n, x)
   local out = {}
   for k in ipairs(n.row.tops) do out[k] = x end
@@ -200,7 +200,7 @@ return function(layer)
     return n:gives("Flip", x, { axes = { at } })
   end
 
-  --- Shape of a constant, for layers that read one.
+  --- A constant of a shape, for layers that read one.
   function layer.Constant(n)
     local p = n:options "constant_param"
     local t = core.full { value = p:number("value", 0), dtype = "f32",
