@@ -21,6 +21,7 @@ end
 local function mean_of(path)
   local file, message, code = core.read_binaryproto(path)
   if not file then kit.fail { code = code, message = message } end
+  -- A mean of one picture, perhaps with a batch of 1 in front.
   local t = file.layers[1].blobs[1]:to "f32"
   return t:reshape(table.unpack(t.shape, math.max(#t.shape - 2, 1)))
 end
@@ -42,6 +43,8 @@ end
 --- One picture: random in TRAIN, the middle in TEST. `drawn` are three numbers from 0 to 1.
 local function picture(x, s, mean, is_training, drawn)
   local size = s.crop
+
+  -- A mean picture is cut at the same place; one number for each channel is not.
   if size > 0 then
     local rows, columns = x.shape[2] - size, x.shape[3] - size
     if rows < 0 or columns < 0 then
@@ -67,11 +70,13 @@ function data.transform(part, phase)
   local s, neap = settings_of(row), require "neap"
   local mean = s.file and mean_of(s.file)
   if #s.values > 0 then mean = core.tensor(s.values, "f32"):reshape(#s.values, 1, 1) end
+
   return function(pixels)
     if s.crop == 0 and not s.mirror and not mean then
       return s.scale == 1 and pixels or pixels * s.scale
     end
     local n = pixels.shape[1]
+    -- Each picture has numbers of its own.
     local drawn, out = neap.rand(n, 3):totable(), {}
     for i = 1, n do out[i] = picture(pixels[i], s, mean, phase == "TRAIN", drawn[i]) end
     return neap.stack(out, { axis = 1 })
@@ -101,6 +106,7 @@ function data.set(part, phase, rows)
       table.concat(row.tops, " and ")),
       hint = "m:transform(phase) makes of its pictures what the net takes" }
   end
+
   local change, bytes = data.transform(part, phase), as_bytes[set.data]
   return sources[set.data] { split = phase == "TRAIN" and "train" or "test",
     batch = known.batch(row) or 1, limit = rows, shuffle = phase == "TRAIN" or nil,

@@ -10,6 +10,8 @@ local function box_sizes(n, p)
   local least, most = p:numbers "min_size", p:numbers "max_size"
   if #least == 0 then n:fail "min_size is missing" end
   if #most > 0 and #most ~= #least then n:fail("%d min_size, %d max_size", #least, #most) end
+
+  -- A ratio that is 1, or comes twice, is the square or box that is there already.
   local flip, ratios = p:flag("flip", true), {}
   for _, ratio in ipairs(p:numbers "aspect_ratio") do
     if ratio <= 0 then n:fail("an aspect_ratio of %g", ratio) end
@@ -20,6 +22,9 @@ local function box_sizes(n, p)
       if flip then ratios[#ratios + 1] = 1 / ratio end
     end
   end
+
+  -- Caffe's order, which the net's other layers count on: for each size the square, the one
+  -- between, the ratios.
   local boxes = {}
   for i, size in ipairs(least) do
     boxes[#boxes + 1] = { size, size }
@@ -46,11 +51,14 @@ local function prior_box(n, x, image)
   local variance = p:numbers "variance"
   if #variance == 0 then variance = { 0.1 } end
   if #variance ~= 1 and #variance ~= 4 then n:fail("%d variances, 1 or 4", #variance) end
+
+  -- Sizes come of the message or else of the image; steps are then the image's over the places'.
   local height = p:size("img_h", p:size "img_size") or image.shape[3]
   local width = p:size("img_w", p:int "img_size") or image.shape[4]
   local step_h = p:number("step_h", p:number "step") or height / x.shape[3]
   local step_w = p:number("step_w", p:number "step") or width / x.shape[4]
   if x.shape[3] * x.shape[4] * #boxes > 1 << 20 then n:fail "more than a million boxes" end
+
   local places, variances = {}, {}
   for row = 0, x.shape[3] - 1 do
     for column = 0, x.shape[4] - 1 do
@@ -85,6 +93,7 @@ local codes = { "NONE", "CORNER", "CENTER_SIZE", "CORNER_SIZE" }
 local function decoded(n, p, loc, prior)
   local count = prior.shape[3] // 4
   local code, exact = p:word("code_type", codes, "CORNER"), p:flag "variance_encoded_in_target"
+
   loc = kit.reshape(loc, { loc.shape[1], count, 4 })
   prior = kit.reshape(prior, { 2, count, 4 })
   local box, variance = {}, {}
@@ -97,6 +106,9 @@ local function decoded(n, p, loc, prior)
     local l = part(loc, k)
     return exact and l or F.Mul { l, variance[k] }
   end
+
+  -- What is said is in units of the prior's sides, but for CORNER; CENTER_SIZE says the middle and
+  -- the logarithm of each side.
   local width, height = F.Sub { box[3], box[1] }, F.Sub { box[4], box[2] }
   local sides, corners = { width, height, width, height }, {}
   if code ~= "CENTER_SIZE" then
@@ -107,6 +119,7 @@ local function decoded(n, p, loc, prior)
     end
     return corners
   end
+
   for k = 1, 2 do
     local middle = kit.times(F.Add { box[k], box[k + 2] }, 0.5)
     local at = F.Add { F.Mul { said(k), sides[k] }, middle }
@@ -121,6 +134,8 @@ local function covers(net, corners, most)
   local k = corners[1].shape[3]
   local function rows(x) return F.Unsqueeze(x, { axes = { 4 } }) end
   local function columns(x) return F.Unsqueeze(x, { axes = { 3 } }) end
+
+  -- The part of both over the whole of both, without a quotient: both > most (a + b - both).
   local sides, areas = {}, {}
   for d = 1, 2 do
     local low = F.Maximum { rows(corners[d]), columns(corners[d]) }
@@ -131,6 +146,7 @@ local function covers(net, corners, most)
   local both, area = F.Mul { sides[1], sides[2] }, F.Mul { areas[1], areas[2] }
   local whole = F.Sub { F.Add { rows(area), columns(area) }, both }
   local more = kit.cast(F.Gt { both, kit.times(whole, most) }, "f32")
+  -- A box takes away worse ones alone: those behind it.
   local behind = core.eager("Triu", { core.eager("Constant", {}, { shape = { k, k }, value = 1 }) },
     { diagonal = 1 })
   return F.Mul { more, net:const(behind) }
@@ -140,6 +156,9 @@ end
 -- covers: 1 or 0, box after box.
 local function survivors(net, valid, over)
   local k = valid.shape[3]
+
+  -- Box by box: row k of `over` says whom box k covers, a row of ones and zeros says which it is.
+  -- Only one that is still there takes others away.
   local own = net:const(core.eager("Eye", {}, { shape = { k, k } }))
   return (net:Recurrent { seq = { F.Permute(over, { axes = { 3, 1, 2, 4 } }), own },
     init = { valid }, step = function(_, alive, covered, this)

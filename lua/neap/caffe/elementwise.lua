@@ -27,6 +27,8 @@ local function eltwise(n, ...)
     if #xs == 2 then return n:gives("Add", xs) end
     return n:gives("AddN", xs)
   end
+
+  -- Products and maxima pair by pair; the last op has the top's name.
   local y = xs[1]
   for i = 2, #xs - 1 do y = F[how == "PROD" and "Mul" or "Maximum"] { y, xs[i] } end
   return n:gives(how == "PROD" and "Mul" or "Maximum", { y, xs[#xs] })
@@ -40,6 +42,8 @@ local function operand(n, p, x, other, suffix, missing)
     local at = #other.shape == 0 and 1 or n:axis(axis, #x.shape)
     return other, at
   end
+
+  -- A parameter covers num_axes dimensions from the axis on: -1 all that follow, 0 none.
   local at = n_axes == 0 and 1 or n:axis(axis, #x.shape)
   local shape = {}
   local last = n_axes == -1 and #x.shape or at + n_axes - 1
@@ -56,10 +60,12 @@ local function scale(n, x, other)
   n:expect(1, 2)
   if n.state.is_scale[n.row] and n.state.taken[n.row] then return x end
   local p = n:options "scale_param"
+
   local v, at = operand(n, p, x, other, "weight", 1)
   local shape = v.shape
   local factor = kit.beside(v, x, at)
   if not p:flag("bias_term", false) then return n:gives("Mul", { x, factor }) end
+
   local filler = p:has "bias_filler" and p:message "bias_filler" or { value = 0 }
   local b = n:param(other and 1 or 2, "bias", shape, filler)
   return n:gives("Add", { F.Mul { x, factor }, kit.beside(b, x, at) })
@@ -72,12 +78,15 @@ local function inner_product(n, x)
   local p = n:options "inner_product_param"
   local at, n_out = n:axis(p:int("axis", 1), #x.shape), p:size "num_output"
     or n:fail "num_output is missing"
+
   local k = kit.product(x.shape, at)
   local turned = p:flag("transpose", false)
   local w = n:param(1, "weight", turned and { k, n_out } or { n_out, k }, p:message "weight_filler")
   local filler = p:message "bias_filler"
   local b = p:flag("bias_term", true) and n:param(2, "bias", { n_out }, filler) or false
   if not b then filler:leave "type value min max mean std sparse variance_norm" end
+
+  -- From the axis on all is one row of features; what is before it are rows.
   if turned then w = F.Permute(w, { axes = { 2, 1 } }) end
   local rows = kit.product(x.shape, 1, at - 1)
   local flat = kit.reshape(x, { rows, k })
@@ -94,6 +103,7 @@ local function embed(n, x)
   if not n_out or not n_in then n:fail "num_output and input_dim are expected" end
   local w = n:param(1, "weight", { n_in, n_out }, p:message "weight_filler")
   local y = F.Embedding { kit.cast(x, "i64"), w }
+
   local filler = p:message "bias_filler"
   if not p:flag("bias_term", true) then return y end
   return n:gives("Add", { y, n:param(2, "bias", { n_out }, filler) })

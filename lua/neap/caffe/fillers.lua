@@ -27,6 +27,8 @@ local function bilinear(m, shape)
   if #shape ~= 4 or shape[3] ~= size then
     m:fail("a bilinear filler is for square kernels of 4 dimensions")
   end
+
+  -- A line of weights that falls from the middle, and its product with itself.
   local factor = (size + 1) // 2
   local center = (2 * factor - 1 - factor % 2) / (2 * factor)
   local line = {}
@@ -65,6 +67,7 @@ local kinds = {
     return { op = "Gaussian", mean = mean, std = std }
   end,
   xavier = function(m, shape)
+    -- A variance of 1 / n.
     local bound = math.sqrt(3 / norm_of(m, shape))
     return { op = "Uniform", low = -bound, high = bound }
   end,

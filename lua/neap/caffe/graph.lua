@@ -27,6 +27,7 @@ graph.clean = clean
 --- The blob of a parameter or statistic: one for all layers that give it one name.
 -- @param spec {row =, k =, suffix =, shape =, role =, name = nil | text, filler =, lr_mult =, ..}
 function State:declare(spec)
+  -- Parameters of one name are one; those without are the layer's own, by their place in it.
   local key = spec.name and "\0" .. spec.name
     or ("%s\0%d\0%d"):format(spec.row.name, self.which[spec.row], spec.k)
   local known = self.shared[key]
@@ -41,6 +42,7 @@ function State:declare(spec)
     known.users[#known.users + 1] = spec
     return a == b and known.blob or kit.reshape(known.blob, spec.shape)
   end
+
   spec.key = key
   self.shared[key] = { spec = spec, blob = self.make(self.net, spec), users = { spec } }
   return self.shared[key].blob
@@ -79,6 +81,7 @@ end
 --- Marks each Scale layer that alone reads what a BatchNorm has made: the norm scales and shifts
 -- too, so that both are one op.
 local function find_scales(rows)
+  -- Who made each top last, and which layers read that: in-place layers make a name anew.
   local maker, readers = {}, {}
   for i, row in ipairs(rows) do
     for _, bottom in ipairs(row.bottoms) do
@@ -89,6 +92,7 @@ local function find_scales(rows)
       maker[top], readers[i] = i, {}
     end
   end
+
   local scale_of, is_scale = {}, {}
   for i, row in ipairs(rows) do
     local reader = row.type == "BatchNorm" and #(readers[i] or {}) == 1 and rows[readers[i][1]]
@@ -115,6 +119,9 @@ end
 --- Gives the tops their blobs; results that are yet to be made get the tops' names.
 local function take_results(state, n, i, results)
   local row = n.row
+
+  -- A result that is yet to be made becomes an op whose outputs have the tops' names; of more
+  -- outputs than tops the rest get names behind the layer's.
   local first = results[1]
   if type(first) == "table" and not op.is_blob(first) then
     local names = {}
@@ -207,6 +214,9 @@ local function name_outputs(state)
   for _, top in ipairs(state.order) do
     if state.unread[top] and not seen[top] then
       seen[top], outputs[#outputs + 1] = true, top
+
+      -- A name that another blob has by now goes to a new one: of an activation by the same
+      -- numbers, of what is declared by a copy.
       local blob = state.env[top]
       if blob.name ~= clean(top) and blob.name ~= clean(top) .. "_top" then
         local is_made = state.net:_blob(blob.name).role == "activation"
@@ -237,6 +247,7 @@ function graph.run(rows, o)
     count[row.name] = (count[row.name] or 0) + 1
     state.which[row] = count[row.name]
   end
+
   state.scale_of, state.is_scale = find_scales(rows)
   state.taken = {}
   for i, row in ipairs(rows) do state:run_layer(row, i) end

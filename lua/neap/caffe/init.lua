@@ -101,6 +101,7 @@ end
 -- a net that is thrown away.
 local function walk(model, phase, rows, o)
   local part = { phase = phase, rows = rows, notes = {}, found = {} }
+
   part.inputs, part.names = inputs_of(part.rows, o, part.notes)
   part.batch = batch_of(part.inputs)
   part.net = net_module.new(graph.clean(model.name))
@@ -108,6 +109,7 @@ local function walk(model, phase, rows, o)
   for _, input in ipairs(part.inputs) do
     inputs[input.name] = part.net:input(graph.clean(input.name), input.shape, input.dtype)
   end
+
   part.run = graph.run(part.rows, { net = part.net, phase = phase, inputs = inputs,
     hint = nets.stages_hint(model),
     make = function(net, spec)
@@ -116,6 +118,7 @@ local function walk(model, phase, rows, o)
       return net:declare(net:_blob(name) and net:fresh_name(name) or name, spec.role, spec.shape,
         "f32", spec.filler.init, spec.role == "parameter" and spec.lr_mult ~= 0)
     end })
+
   local outputs = {}
   for i, top in ipairs(part.run.outputs) do outputs[i] = part.run.env[top] end
   if #outputs > 0 then part.net:outputs(outputs) end
@@ -135,6 +138,8 @@ end
 --- The phases that are asked for: one, or both. Names that `shapes` has must be inputs in one.
 -- @param models {phase = model}
 local function walk_all(models, o)
+  -- One phase is asked for, or is said by the net's own state; else both are walked, and of a net
+  -- that makes sense in one alone that is taken.
   local only = o.phase or models.TRAIN == models.TEST and models.TEST.state.phase
   local lists, all, seen, names, parts = {}, {}, {}, {}, {}
   for _, phase in ipairs(only and { only } or { "TRAIN", "TEST" }) do
@@ -145,6 +150,7 @@ local function walk_all(models, o)
     kit.fail(("%s: no layer is in phase %s"):format(models.TEST.path, only or "TRAIN or TEST"))
   end
   check_lacking(models.TEST, all)
+
   local first
   for _, phase in ipairs { "TRAIN", "TEST" } do
     local ok, part = true, nil
@@ -164,6 +170,7 @@ local function walk_all(models, o)
     one.notes[#one.notes + 1] = ("phase %s is left out: %s"):format(
       parts.TRAIN and "TEST" or "TRAIN", first.message)
   end
+
   known.check_names(names, o.shapes or {})
   nets.check_read(models.TRAIN, seen)
   if models.TEST ~= models.TRAIN then nets.check_read(models.TEST, seen) end
@@ -204,6 +211,7 @@ end
 local function module_of(model, parts, o, bare)
   local names, input = arguments_of(model, parts)
   local found, notes, noted = {}, {}, {}
+
   for _, phase in ipairs { "TRAIN", "TEST" } do
     local part = parts[phase] or { found = {}, notes = {} }
     table.move(part.found, 1, #part.found, #found + 1, found)
@@ -211,11 +219,13 @@ local function module_of(model, parts, o, bare)
       if not noted[note] then noted[note], notes[#notes + 1] = true, note end
     end
   end
+
   local only = not (parts.TRAIN and parts.TEST) and next(parts) or nil
   local self = require("neap.caffe.module").Model { phases = parts, phase = only, found = found,
     arguments = names, examples = input }
   self.notes = notes
   rawset(self, "mem_param", model.mem_param)
+  -- A net with a loss reads its target with its inputs.
   local trained = parts.TRAIN or parts.TEST
   if #trained.run.losses > 0 and #names > 1 then self._takes_target = true end
   if not bare then weights.fill(self, self._caffe.specs) end
@@ -268,10 +278,12 @@ end
 local function as_function(m, o)
   local model = nets.read(m, o.without)
   local phase = o.phase or model.state.phase or "TEST"
+
   local one = {}
   for key, value in pairs(o) do one[key] = value end
   one.phase = phase
   local part = walk_all({ TRAIN = model, TEST = model }, one)[phase]
+
   local ws = require("neap.workspace").new {}
   ws:init(part.net)
   weights.fill_net(ws, part, o.weights)
@@ -312,6 +324,7 @@ function caffe.import(path, o)
   check_options(o)
   local m, message, code = caffe.read_text(path)
   if not m then return nil, message, code end
+
   if caffe.is_solver(m) then
     return guarded(path, require("neap.caffe.solver").trainer, m, o)
   end

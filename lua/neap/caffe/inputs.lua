@@ -17,6 +17,7 @@ local function dummy_shape(n, p, k)
   local function pick(list) return list[#list == 1 and 1 or k] end
   local shapes = p:messages "shape"
   local old = { p:ints "num", p:ints "channels", p:ints "height", p:ints "width" }
+
   local shape = shapes[1] and (pick(shapes) or n:fail("it has %d shapes", #shapes)):ints "dim"
     or { pick(old[1]), pick(old[2]), pick(old[3]), pick(old[4]) }
   if #shape == 0 then n:fail "it says no shape" end
@@ -32,6 +33,7 @@ return function(layer)
   --- What a layer of data says of files, threads and order is the data set's to know.
   local function data(n)
     local m, own = n.row.message, known.readers[n.row.type]
+    -- The messages count as read, whatever is in them.
     for _, part in ipairs { own, "transform_param", "annotated_data_param" } do
       m:messages(part)
       m.inner[part] = nil

@@ -52,6 +52,7 @@ local function example(row)
     local c, h, w = p:size "channels", p:size "height", p:size "width"
     return c and h and w and { c, h, w } or nil
   end
+
   local set = known.set_of(p:text "source")
   if set then
     local shape = { table.unpack(set.shape) }
@@ -75,6 +76,7 @@ end
 -- @return {top = {sizes, dtype =}}, note | nil
 function known.shapes(row, given)
   local note
+
   local batch = known.batch(row) or 1
   local out = {}
   for k, top in ipairs(row.tops) do
@@ -89,6 +91,7 @@ function known.shapes(row, given)
       end
       out[top] = { batch, table.unpack(own) }
     else
+      -- Labels: one for each example.
       local first = out[row.tops[1]]
       out[top] = { first[1] }
     end

@@ -10,6 +10,7 @@ local function loss_options(n, missing)
   local p = n:options "loss_param"
   local ignored = p:int "ignore_label"
   local by = p:word("normalization", norms)
+  -- The field that newer files have goes before the older one.
   local old = p:flag "normalize"
   if not by then
     by = missing
@@ -43,6 +44,8 @@ local function softmax_with_loss(n, x, labels)
   local by, ignored = loss_options(n, "VALID")
   local shape = without(x, at)
   labels = n:labels(labels, shape)
+
+  -- The op's mean is over labels that count; all else is its sum over a number.
   local attrs = { axis = at, ignore_index = ignored, reduction = "mean" }
   local count = kit.product(shape)
   if by ~= "VALID" and not (by == "FULL" and not ignored) then attrs.reduction = "sum" end
@@ -50,6 +53,7 @@ local function softmax_with_loss(n, x, labels)
   if attrs.reduction == "mean" and not probabilities then
     return n:gives("SoftmaxCrossEntropy", { x, labels }, attrs)
   end
+
   local loss = F.SoftmaxCrossEntropy({ x, labels }, attrs)
   if attrs.reduction == "sum" then
     local n_rows = kit.product(x.shape, 1, at - 1)
@@ -66,6 +70,7 @@ local function multinomial(n, x, labels)
   loss_options(n)
   local flat = kit.reshape(x, { x.shape[1], kit.product(x.shape, 2) })
   labels = n:labels(labels, { x.shape[1] })
+
   local logs = F.Log(F.Maximum { flat, n.state.net:const(1e-20, x.dtype) })
   local picked = F.GatherElements({ logs, F.Unsqueeze(labels, { axes = { 2 } }) }, { axis = 2 })
   return n:times(sum_of(picked), -1 / x.shape[1])
@@ -124,6 +129,8 @@ local function sigmoid_cross_entropy(n, x, target)
   n:options "sigmoid_param":leave "engine"
   if kit.product(x.shape) ~= kit.product(target.shape) then n:same_shape(x, target) end
   target = kit.reshape(kit.cast(target, x.dtype), x.shape)
+
+  -- Labels that are ignored weigh nothing, as targets and in the sum.
   local counts = ignored and kit.cast(F.Ne { target, ignored }, x.dtype)
   local loss
   if counts then
@@ -135,6 +142,7 @@ local function sigmoid_cross_entropy(n, x, target)
   if by == "VALID" and counts then
     return n:gives("Div", { loss, F.Maximum { sum_of(counts), n.state.net:const(1, x.dtype) } })
   end
+
   local over = by == "NONE" and 1 or by == "BATCH_SIZE" and x.shape[1] or kit.product(x.shape)
   return n:times(loss, 1 / over)
 end
@@ -148,9 +156,11 @@ local function contrastive(n, a, b, alike)
   local margin, legacy = p:number("margin", 1), p:flag("legacy_version", false)
   local rows = a.shape[1]
   local flat = { rows, kit.product(a.shape, 2) }
+
   local d = kit.reshape(F.Sub { a, b }, flat)
   local squared = F.Sum(F.Square(d), { axes = { 2 } })
   local y = kit.cast(kit.reshape(alike, { rows }), a.dtype)
+  -- A root has no gradient at 0, so that a little is added; the older form has no root.
   local apart
   if legacy then
     apart = F.Relu(F.Sub { margin, squared })

@@ -14,6 +14,7 @@ Message.__index = Message
 function Message.new(fields, file, name, line)
   local self = setmetatable({ file = file, name = name, line = line, by_name = {}, asked = {} },
     Message)
+  -- Where it stands in the text: fields of two names keep their order.
   for at, field in ipairs(fields) do
     field.at = at
     local list = self.by_name[field.name] or {}
@@ -130,6 +131,7 @@ end
 
 --- The messages of a name.
 function Message:messages(name)
+  -- Made once, so that what is read of one is known when the whole is checked.
   self.inner = self.inner or {}
   if not self.inner[name] then
     local list = {}
@@ -164,6 +166,7 @@ end
 
 --- Raises for the first field that nobody has asked for, in this message or in those within.
 function Message:check_read()
+  -- The first in the text, so that the message is the same each time.
   local first
   for name, list in pairs(self.by_name) do
     if not self.asked[name] and (not first or list[1].line < first.line) then first = list[1] end

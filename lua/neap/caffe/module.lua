@@ -49,6 +49,7 @@ local function results_of(self, state)
     if not is_sum then results[#results + 1] = state.env[top] end
   end
   if total then table.insert(results, 1, total) end
+
   if #results == 0 then kit.fail(("phase %s has no output"):format(phase_of(self))) end
   return results
 end
@@ -63,6 +64,7 @@ local Model = module.class { "CaffeModel", name = "model",
   end,
   forward = function(self, ...)
     local own, inputs, xs = self._caffe, {}, { ... }
+
     local phase = phase_of(self)
     for i, name in ipairs(self._arguments) do inputs[name] = xs[i] end
     for _, input in ipairs(own.phases[phase] and own.phases[phase].inputs or {}) do
@@ -74,6 +76,7 @@ local Model = module.class { "CaffeModel", name = "model",
     if not own.phases[phase] then
       core.fail(("nn.CaffeModel has no phase %s; its notes say why"):format(phase))
     end
+    -- Kept for metrics, which ask for tops while the net is built.
     own.last = graph.run(own.phases[phase].rows, { net = op.net_of(xs[1]), phase = phase,
       inputs = inputs, reserved = reserved,
       make = function(_, spec) return forward.blob_of(own.records[spec.key]) end })

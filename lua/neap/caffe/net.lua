@@ -26,6 +26,7 @@ end
 
 --- The type of a layer of V1: a word of its enum, or that word's number.
 local function type_of_v1(m)
+  -- The text has a word or its number.
   local known = { [0] = "NONE" }
   for i, word in ipairs(v1_types) do known[i] = word end
   local field = (m.by_name.type or {})[1]
@@ -40,6 +41,7 @@ end
 
 --- blobs_lr and weight_decay of V1 as what `param` messages say since.
 local function params_of_v1(m)
+  -- Lists beside each other, of which each may be shorter: what one lacks is as usual.
   local names, rates, decays = m:texts "param", m:numbers "blobs_lr", m:numbers "weight_decay"
   local modes, out = m:words("blob_share_mode", { "STRICT", "PERMISSIVE" }), {}
   for i = 1, math.max(#names, #rates, #decays) do
@@ -67,10 +69,12 @@ local function layer_of(m, is_v1)
     Caffe's tool upgrade_net_proto_text rewrites it" end
   local row = { message = m, line = m.line, is_v1 = is_v1, bottoms = m:texts "bottom",
     tops = m:texts "top" }
+
   row.type = is_v1 and type_of_v1(m) or m:text "type" or m:fail "a layer has no type"
   row.name = m:text("name", row.tops[1] or row.type)
   -- A loss that says no top has one all the same.
   if #row.tops == 0 and row.type:match "Loss$" then row.tops = { row.name .. "_automatic" } end
+
   m.name = ("layer \"%s\" (%s)"):format(row.name, row.type)
   row.params = is_v1 and params_of_v1(m) or params_of(m)
   row.loss_weights = m:numbers "loss_weight"
@@ -78,6 +82,7 @@ local function layer_of(m, is_v1)
     m:fail_at(m:line_of "loss_weight", "%s has %d tops and %d loss_weights", m.name, #row.tops,
       #row.loss_weights)
   end
+
   row.phase = m:word("phase", { "TRAIN", "TEST" })
   m:flags "propagate_down"
   m:leave "debug_info"
@@ -90,6 +95,7 @@ local function meets(rule, state)
   local phase = rule:word("phase", { "TRAIN", "TEST" })
   local least, most = rule:int "min_level", rule:int "max_level"
   local stages, not_stages = rule:texts "stage", rule:texts "not_stage"
+
   if phase and phase ~= state.phase then return false end
   if least and state.level < least or most and state.level > most then return false end
   for _, stage in ipairs(stages) do
@@ -107,7 +113,9 @@ local function is_in(row, state)
   if #include > 0 and #exclude > 0 then
     row.message:fail("%s has both include and exclude rules", row.message.name)
   end
+
   if row.phase and #include == 0 and row.phase ~= state.phase then return false end
+  -- All rules are read, met or not, so that each of their fields counts as read.
   local found = #include == 0
   for _, rule in ipairs(include) do found = meets(rule, state) or found end
   for _, rule in ipairs(exclude) do found = not meets(rule, state) and found end
@@ -151,6 +159,7 @@ local function inputs_of(m)
     m:fail_at(m:line_of "input", "%d inputs, and %d input_shape, %d input_dim: one input_shape, \z
       or four input_dim, are expected for each", #names, #shapes, #dims)
   end
+
   local rows = {}
   for i, name in ipairs(names) do
     local shape = shapes[i] and shapes[i]:ints "dim" or table.move(dims, 4 * i - 3, 4 * i, 1, {})
@@ -187,6 +196,7 @@ function net.read(m, without)
     local kind = one.name == "layers" and (one.by_name.type or {})[1]
     model.layers[#model.layers + 1] = layer_of(one, kind and kind.kind ~= "string" or false)
   end
+
   if #model.layers == 0 then m:fail "the file has no layer" end
   model.mem_param = mem_param_of(m)
   local state = m:message "state"
@@ -194,6 +204,7 @@ function net.read(m, without)
     stages = state:texts "stage" }
   m:flag "force_backward"
   m:leave "debug_info"
+
   local names = {}
   for _, row in ipairs(model.layers) do names[row.name] = true end
   for _, name in ipairs(type(without) == "string" and { without } or without or {}) do
@@ -213,6 +224,7 @@ function net.check_read(model, seen)
   for _, row in ipairs(model.layers) do
     if seen[row] then row.message:check_read() end
   end
+  -- The layers were looked at one by one.
   local m = model.message
   m.inner.layer, m.inner.layers = nil, nil
   m:check_read()

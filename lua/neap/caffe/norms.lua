@@ -16,6 +16,7 @@ local function scale_of(n, x)
   local channels, row = x.shape[2], n.state.scale_of[n.row]
   local p = row and row.message:message "scale_param"
   if row and p:int("axis", 1) == 1 and p:int("num_axes", 1) == 1 then
+    -- The parameters are those of the Scale layer, under its name.
     local behind = setmetatable({ row = row, state = n.state }, getmetatable(n))
     n.state.taken[row] = true
     local filler = p:has "filler" and p:message "filler" or { value = 1 }
@@ -53,9 +54,12 @@ local function batch_norm(n, x)
   p:leave "engine"
   if #x.shape < 2 then n:fail("a bottom of shape (%s)", table.concat(x.shape, ",")) end
   local c = { x.shape[2] }
+
   local gamma, beta = scale_of(n, x)
   local mean, var = n:statistic(1, "mean", c, 0), n:statistic(2, "var", c, 0)
   local count = n:statistic(3, "count", {}, 0)
+
+  -- By kept statistics; else by the batch's, which these follow.
   if global then return n:gives("BatchNorm", { x, gamma, beta, mean, var }, { eps = eps }) end
   return of_batch(n, x, gamma, beta, eps, function(m, v, unbiased)
     local next_count = F.Add { kit.times(count, share), 1 }
@@ -79,6 +83,7 @@ local function bn(n, x)
   if frozen then n.row.params = { { lr_mult = 0 }, { lr_mult = 0 } } end
   local gamma = n:param(1, "weight", c, filler("slope_filler", 1))
   local beta = n:param(2, "bias", c, filler("bias_filler", 0))
+
   local mean, var = n:statistic(3, "mean", c, 0), n:statistic(4, "var", c, 1)
   if frozen or not n:is_training() then
     return n:gives("BatchNorm", { x, gamma, beta, mean, var }, { eps = eps })
@@ -129,6 +134,7 @@ local function normalize(n, x)
   local axes = p:flag("across_spatial", true) and kit.dims(x, 2) or { 2 }
   local shared = p:flag("channel_shared", true)
   local filler = p:has "scale_filler" and p:message "scale_filler" or { value = 1 }
+
   local sum = F.Sum(F.Square(x), { axes = axes, keepdim = true })
   local y = F.Div { x, F.Sqrt(F.Add { sum, p:number("eps", 1e-10) }) }
   local scale = n:param(1, "weight", { shared and 1 or x.shape[2] }, filler)

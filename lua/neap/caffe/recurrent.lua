@@ -28,6 +28,8 @@ local function begin(n, n_gate, n_state, bottoms)
   if table.concat(cont.shape, ",") ~= ("%d,%d"):format(t, count) then
     n:fail("marks of shape (%s), (%d,%d) is expected", table.concat(cont.shape, ","), t, count)
   end
+
+  -- Parameters are counted as Caffe's files have them.
   local k = 0
   local function param(suffix, shape, filler)
     k = k + 1
@@ -46,6 +48,7 @@ local function begin(n, n_gate, n_state, bottoms)
     gates = F.Add { gates, rows(fixed, param("static", { n_gate * h, fixed.shape[3] },
       "weight_filler")) }
   end
+  -- First states are bottoms where they are exposed, else zeros.
   local states = {}
   for i = 1, n_state do
     local given = exposed and bottoms[(has_fixed and 3 or 2) + i]
@@ -73,6 +76,7 @@ local function lstm(n, ...)
   local h, w = r.h, r.param("hidden", { 4 * r.h, r.h }, "weight_filler")
   local last_h, last_c, all = n.state.net:Recurrent { seq = { r.gates, r.marks }, init = r.states,
     step = function(_, before, cell, gates, mark)
+      -- A mark of 0 begins anew: what was before counts nothing.
       local x = F.Add { gates, F.FC { F.Mul { before, mark }, w } }
       local kept = F.Mul { F.Mul { F.Sigmoid(part(x, 2, h)), cell }, mark }
       local c = F.Add { kept, F.Mul { F.Sigmoid(part(x, 1, h)), F.Tanh(part(x, 4, h)) } }

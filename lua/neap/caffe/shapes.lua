@@ -30,6 +30,8 @@ local function slice(n, x)
   if #points > 0 and #points ~= n_top - 1 then
     n:fail("%d numbers of slice_point, expected %d", #points, n_top - 1)
   end
+
+  -- Parts end at the points, or are of one size.
   for k = 1, n_top do
     local till = k == n_top and size or points[k] or size // n_top * k
     if till <= from or till > size then n:fail("a part from %d to %d of %d", from, till, size) end
@@ -42,6 +44,7 @@ end
 local function flatten(n, x)
   n:expect(1, 1)
   local p = n:options "flatten_param"
+
   local from, till = n:axis(p:int("axis", 1), #x.shape), n:axis(p:int("end_axis", -1), #x.shape)
   if till < from then n:fail "end_axis stands before axis" end
   local shape = table.move(x.shape, 1, from - 1, 1, {})
@@ -61,6 +64,8 @@ local function reshape(n, x)
   if from < 1 or from > rank + 1 or till > rank or n_axes < -1 or n_axes > rank then
     n:fail("axis %d and num_axes %d of %d dimensions", axis, n_axes, rank)
   end
+
+  -- Dimensions before `from` and behind `till` stay; the new sizes stand for those between.
   local shape, open, known = table.move(x.shape, 1, from - 1, 1, {}), nil, 1
   for i, size in ipairs(dims) do
     if size == 0 then
@@ -71,6 +76,7 @@ local function reshape(n, x)
     if size == -1 then open = from + i - 1 else known = known * size end
     shape[from + i - 1] = size
   end
+
   local count = kit.product(x.shape, from, till)
   if open then
     if known == 0 or count % known ~= 0 then
@@ -92,6 +98,7 @@ local function permute(n, x)
     if axis < 0 or seen[axis] then n:fail("axis %d in order", axis) end
     seen[axis] = true
   end
+  -- Those that order does not name come last, as they were.
   for d = 1, #x.shape do
     if not seen[d - 1] then order[#order + 1] = d end
   end
@@ -110,6 +117,7 @@ local function crop(n, x, like)
   if #offsets > 1 and #offsets ~= count then
     n:fail("%d offsets, expected 1 or %d", #offsets, count)
   end
+
   local axes, starts, ends = {}, {}, {}
   for d = from, #x.shape do
     local offset = offsets[#offsets == 1 and 1 or d - from + 1] or 0
@@ -142,6 +150,7 @@ local function arg_max(n, x)
   local flat = at and x or kit.reshape(x, { x.shape[1], kit.product(x.shape, 2) })
   local along = at or 2
   if k > flat.shape[along] then n:fail("top_k %d of %d", k, flat.shape[along]) end
+
   local values, indices = F.TopK(flat, { k = k, axis = along }, 2)
   indices = kit.cast(indices, "f32")
   if at then return both and values or indices end

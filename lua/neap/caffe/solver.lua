@@ -26,6 +26,8 @@ end
 -- in a collection of several folders' files in one, whose names have the folder in front:
 -- "mnist__lenet.prototxt", beside "mnist__lenet_solver.prototxt" or by the folder of its path.
 local function places_beside(m, path)
+  -- In order: the plain name, the one with what stands before the solver's own, those with the
+  -- folder of the path in front.
   local folder, own = m.file:match "^(.*/)" or "", m.file:match "[^/]*$"
   local name, within = path:match "[^/]*$", path:match "([^/]+)/[^/]*$"
   local names = { name }
@@ -65,7 +67,9 @@ local function nets_of(m, o, notes)
   local whole, train = m:text "net", m:text "train_net"
   local whole_param, train_param = m:messages "net_param", m:messages "train_net_param"
   if #tests + #test_params > 1 then notes[#notes + 1] = "of the test nets the first is taken" end
+
   local test = test_params[1] or tests[1] and not o.net and read_net(m, "test_net", tests[1])
+  -- A net that the caller gives stands for both.
   if o.net then
     local text, message, code = caffe.read_text(o.net)
     if not text then kit.fail { code = code, message = message } end
@@ -82,6 +86,8 @@ local function states_of(m, notes)
   local stages = train:texts "stage"
   local level = train:int "level"
   train:leave "phase"
+
+  -- Stages of training and of the first test are taken together: a module has one state.
   for i, test in ipairs(tests) do
     test:leave "phase"
     local own, own_level = test:texts "stage", test:int "level"
@@ -116,6 +122,8 @@ local function schedule_of(m, steps)
   if not policies[policy] then
     m:fail_at(m:line_of "lr_policy", "there is no lr_policy \"%s\"", policy)
   end
+
+  -- All numbers are read, whichever the policy needs: none is passed over as unknown.
   local values = { gamma = m:number "gamma", power = m:number "power",
     stepsize = m:int "stepsize" }
   local function need(name)
@@ -134,12 +142,15 @@ local function optimizer_of(m, settings)
   for i, name in ipairs(old_types) do
     if name == old and not word then word = types[i] end
   end
+
   word = word or "SGD"
   local momentum, delta = m:number("momentum", 0), m:number("delta", 1e-8)
   local beta2, rho = m:number("momentum2", 0.999), m:number("rms_decay", 0.99)
+
   local s = settings
   if word == "SGD" or word == "Nesterov" then
     s.momentum, s.nesterov = momentum, word == "Nesterov" or nil
+    -- Caffe's momentum holds steps with their rates; Neap's by itself holds gradients.
     s.rate_inside = momentum > 0 or nil
     if word == "Nesterov" and momentum == 0 then s.nesterov = nil end
     return optim.SGD(s)
@@ -165,6 +176,7 @@ end
 --- A group for each parameter whose rate or decay is another than the solver's.
 local function add_groups(model, settings, rate, decay, field)
   for _, spec in ipairs(model._caffe.phases.TRAIN.found) do
+    -- What is as the solver says it needs no group.
     local is_trained = spec.role == "parameter" and spec.lr_mult ~= 0
     if is_trained and (spec.lr_mult ~= 1 or spec.decay_mult ~= 1 and decay ~= 0) then
       settings[#settings + 1] = { imported.name_of(model, model._caffe.records[spec.key]),
@@ -192,6 +204,7 @@ end
 local function fit_of(m, notes)
   local steps = m:size("max_iter") or m:fail "max_iter is missing"
   local fit = { steps = steps }
+
   local every, snapshot = m:size("snapshot", 0, 0), m:text "snapshot_prefix"
   local folder = snapshot and (snapshot:match "^(.*)/[^/]*$" or ".")
   if every > 0 and snapshot and exists(folder) then
@@ -199,6 +212,7 @@ local function fit_of(m, notes)
   elseif every > 0 then
     notes[#notes + 1] = ("no snapshots: there is no folder \"%s\""):format(folder or "")
   end
+
   local test = m:ints "test_iter"
   local interval = m:size("test_interval", 0, 0)
   m:leave [[display average_loss debug_info snapshot_diff snapshot_format snapshot_after_train
@@ -216,6 +230,7 @@ local function model_of(m, o, bare)
   if o.model ~= nil and o.model ~= false then
     core.fail "neap.import: a solver gives a trainer, whose field model is the module"
   end
+
   local stages, level = states_of(m, notes)
   own.stages, own.level = o.stages or stages, o.level or level
   local train, test = nets_of(m, o, notes)
@@ -228,6 +243,7 @@ local function model_of(m, o, bare)
   for _, name in ipairs { "net_param", "train_net_param", "test_net_param" } do
     if m.inner then m.inner[name] = nil end
   end
+
   local model = caffe.module(train, own, test, bare)
   table.move(notes, 1, #notes, #model.notes + 1, model.notes)
   return model
@@ -241,6 +257,7 @@ function solver.trainer(m, o, bare)
   if not part or #part.run.losses == 0 then
     m:fail "its net has no loss in phase TRAIN: there is nothing to train"
   end
+
   local fit, test_iter, every = fit_of(m, model.notes)
   local rate = m:number "base_lr" or m:fail "base_lr is missing"
   if rate <= 0 then m:fail_at(m:line_of "base_lr", "a base_lr of %g", rate) end
@@ -255,15 +272,18 @@ function solver.trainer(m, o, bare)
   -- Caffe bounds the sum of iter_size gradients, Neap their mean.
   local bound = m:number("clip_gradients", -1)
   if bound > 0 then settings.clip = bound / parts end
+
   add_groups(model, settings, rate, decay, field)
   local optimizer, schedule = optimizer_of(m, settings), schedule_of(m, fit.steps)
   local seed = m:int("random_seed", -1)
+  -- All that a solver can say has been asked for by now.
   m:check_read()
   local t = require("neap").trainer { model = model,
     loss = require("neap.caffe.module").Loss {}, optimizer = optimizer, schedule = schedule,
     metrics = metrics_of(model), reduces = "mean",
     accumulate = parts > 1 and parts or nil, seed = seed >= 0 and seed or nil,
     mem_param = rawget(model, "mem_param") }
+
   solver.test_rows[t] = test_iter and model._caffe.phases.TEST
     and test_iter * (model._caffe.phases.TEST.batch or 1)
   solver.test_every[t] = every
@@ -291,6 +311,7 @@ function solver.solve(path, o, steps)
   if not t then return nil, fit, code end
   fit.steps = steps or fit.steps
   local every = solver.test_every[t]
+
   if every then
     fit.valid = t.model:data("TEST", solver.test_rows[t] or nil)
     fit.valid_every = math.min(every, fit.steps)

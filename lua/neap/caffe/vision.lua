@@ -17,6 +17,7 @@ local function sizes(n, p, name, rank, missing, least)
     return { h or missing or n:fail("%s_h is missing", stem),
       w or missing or n:fail("%s_w is missing", stem) }
   end
+
   for _, size in ipairs(list) do
     if size < least or size > 1 << 30 then n:fail("a %s of %d", name, size) end
   end
@@ -76,10 +77,13 @@ local function conv(op_name, depthwise)
     if channels % groups ~= 0 or n_out % groups ~= 0 then
       n:fail("%d channels in, %d out: no multiple of %d groups", channels, n_out, groups)
     end
+
+    -- A transposed convolution has its weights the other way around.
     local shape = op_name == "Conv" and { n_out, channels // groups } or { channels,
       n_out // groups }
     table.move(attrs.kernel, 1, rank, 3, shape)
     local w = n:param(1, "weight", shape, p:message "weight_filler")
+
     local has_bias = p:flag("bias_term", true)
     local filler = p:message "bias_filler"
     local b = has_bias and n:param(2, "bias", { n_out }, filler) or false
@@ -101,6 +105,7 @@ local function rounds_up(n, x, w, p)
       n:fail("a window of %d in %d elements%s", k, size, pad > 0 and " with their pads" or "")
     end
     if pad >= k then n:fail("a pad of %d, less than the window's %d is expected", pad, k) end
+    -- A last window that begins behind the image would have nothing in it.
     local windows = -(-(size + 2 * pad - k) // stride) + 1
     if up and pad == 0 and (windows - 1) * stride >= size then
       n:fail("the last window of %d, by strides of %d, has no element", k, stride)
@@ -124,6 +129,7 @@ local function pooling(n, x)
     end
     return n:gives(kind == "MAX" and "GlobalMaxPool" or "GlobalAveragePool", x)
   end
+
   local attrs = window(n, p, rank)
   attrs.ceil_mode = rounds_up(n, x, attrs, p)
   if #n.row.tops == 2 then
@@ -143,6 +149,9 @@ local function interp(n, x)
   local begin, finish = p:int("pad_beg", 0), p:int("pad_end", 0)
   if begin > 0 or finish > 0 then n:fail "pad_beg and pad_end crop, and are 0 or less" end
   local other = n.state.env[n.row.bottoms[2]]
+
+  -- The size is that of the other bottom, the one that is said, or what shrinking and zooming
+  -- leave.
   local size = {}
   for d = 1, 2 do
     local have = x.shape[d + 2] + begin + finish
@@ -152,6 +161,7 @@ local function interp(n, x)
       or own + (own - 1) * (zoom - 1)
     if size[d] < 1 then n:fail("a size of %d", size[d]) end
   end
+
   if begin < 0 or finish < 0 then
     x = F.Slice(x, { axes = { 3, 4 }, starts = { 1 - begin, 1 - begin },
       ends = { x.shape[3] + finish, x.shape[4] + finish } })

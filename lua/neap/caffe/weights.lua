@@ -13,6 +13,7 @@ local weights = {}
 local function is_same(have, want)
   local a, b = table.concat(have, ","), table.concat(want, ",")
   if a == b then return true end
+  -- Old files have ones in front: (1,1,1,n).
   local padded = table.move(want, 1, #want, math.max(4 - #want, 0) + 1, {})
   for d = 1, 4 - #want do padded[d] = 1 end
   return #have == 4 and a == table.concat(padded, ",")
@@ -31,6 +32,7 @@ end
 local function matched(path, specs)
   local file, message, code = core.read_caffemodel(path)
   if not file then kit.fail { code = code, message = message } end
+
   local by_layer, of_net, out, unknown = {}, {}, {}, {}
   for _, layer in ipairs(file.layers) do by_layer[layer.name] = layer.blobs end
   for _, spec in ipairs(specs) do
@@ -41,6 +43,9 @@ local function matched(path, specs)
   for _, layer in ipairs(file.layers) do
     if not of_net[layer.name] then unknown[#unknown + 1] = layer.name end
   end
+
+  -- Layers meet by name, their blobs by order. A file with more blobs is of another layer, unless
+  -- some are shared by name.
   for name, list in pairs(of_net) do
     local blobs = by_layer[name]
     for _, spec in ipairs(blobs and list or {}) do
@@ -55,6 +60,7 @@ local function matched(path, specs)
           table.concat(spec.shape, ",")) }
       end
     end
+
     if blobs and list[1].row.type == "BatchNorm" then blobs = of_batch_norm(blobs) end
     for _, spec in ipairs(blobs and list or {}) do
       local t = blobs[spec.k]:to "f32"
@@ -62,6 +68,7 @@ local function matched(path, specs)
         table.unpack(spec.shape)) }
     end
   end
+
   if #unknown == 0 then return out, {} end
   return out, { ("%s has weights of layers that the net has not: %s"):format(path,
     table.concat(unknown, ", ")) }
@@ -104,6 +111,7 @@ function weights.fill_net(ws, part, path)
     if spec.filler.numbers then feed { { spec, spec.filler.numbers() } } end
   end
   if not path then return end
+
   local list, notes = matched(path, part.found)
   feed(list)
   table.move(notes, 1, #notes, #part.notes + 1, part.notes)
