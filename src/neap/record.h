@@ -82,9 +82,9 @@ typedef enum neap_engine {
     NEAP_N_ENGINE
 } neap_engine;
 
-/* ---- records
- * ---------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
+/* The most that a record has of each. */
 enum { NEAP_OP_MAX_IN = 12, NEAP_OP_MAX_OUT = 8, NEAP_OP_MAX_ATTR = 16, NEAP_OP_MAX_PAIR = 6 };
 
 /* An optional operand that is absent has dtype NONE in the contexts below, and data NULL in the
@@ -445,11 +445,11 @@ NEAP_API neap_status neap_infer_expect(const neap_infer *infer, int input, const
 /* output 0 = type of input 0: elementwise ops */
 NEAP_API neap_status neap_infer_like(neap_infer *infer, neap_error *error);
 
-/* ---- ops beside Neap's own (ops/registry.c, api/load_ops.c)
- * ----------------------------------- */
+/* ---- ops beside Neap's own (ops/registry.c, api/load_ops.c) ---------------------------------- */
 
 /* Of what this header lays down; the sizes are in it, so that a plugin that was compiled for
- * another record is refused. The first factor rises with a change that no size shows. */
+ * another record is refused. The first factor rises with a change that no size shows: of what a
+ * field means, or of two that change places. */
 #define NEAP_OPS_ABI (1 * 1000000 + (int)(sizeof(neap_op) + sizeof(neap_call) + sizeof(neap_infer)))
 
 /* Makes an op known to the process, by its name: to nets, files, help, plans. `origin` says whose
