@@ -286,9 +286,9 @@ static int backup(lua_State *L) {
 static int prune(lua_State *L) {
   neap_error error = {0};
   neap_pruned done;
-  const neap_prune_options options = {.unused_days = (int64_t)neap_lua_check_number(L, 2),
-                                      .n_run = (int64_t)neap_lua_check_number(L, 3),
-                                      .bytes = (int64_t)neap_lua_check_number(L, 4)};
+  const neap_prune_options options = {.unused_days = neap_lua_check_integer(L, 2),
+                                      .n_run = neap_lua_check_integer(L, 3),
+                                      .bytes = neap_lua_check_integer(L, 4)};
   if (neap_db_prune(db_at(L, 1), &options, &done, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   lua_pushinteger(L, done.n_plan);

@@ -338,6 +338,13 @@ static double number_field(lua_State *L, const char *key, double missing) {
   return missing;
 }
 
+/* The same of a whole number: a fraction, and what no integer is, are refused. */
+static int64_t whole_field(lua_State *L, const char *key, int64_t missing) {
+  if (neap_lua_field(L, -1, key) != LUA_TNIL) missing = neap_lua_check_integer(L, -1);
+  lua_pop(L, 1);
+  return missing;
+}
+
 /* Texts of the list at the top of the stack, which stays there with the room, in the place of it;
  * both keep them. */
 static const char **texts_at_top(lua_State *L, int64_t *n) {
@@ -374,10 +381,10 @@ static neap_batch_field field_at_top(lua_State *L) {
   lua_pop(L, 1);
   field.scale = number_field(L, "scale", 1);
   field.shift = number_field(L, "shift", 0);
-  field.window = (int64_t)number_field(L, "window", 0);
-  field.offset = (int64_t)number_field(L, "offset", 0);
-  field.n_class = (int64_t)number_field(L, "n_class", 0);
-  field.fit = (neap_picture_fit)(int)number_field(L, "fit", NEAP_PICTURE_CROP);
+  field.window = whole_field(L, "window", 0);
+  field.offset = whole_field(L, "offset", 0);
+  field.n_class = whole_field(L, "n_class", 0);
+  field.fit = (neap_picture_fit)whole_field(L, "fit", NEAP_PICTURE_CROP);
   if (neap_lua_field(L, at, "files") == LUA_TNIL) {
     lua_pop(L, 1);
     return field;
@@ -446,12 +453,12 @@ static int batch_reader(lua_State *L) {
   int n_field = neap_lua_length(L, 1), n_index = neap_lua_length(L, 2);
   neap_batch_options options = {.drop_last = neap_lua_flag(L, 3, "batch_reader", "drop", false)};
   lua_pushvalue(L, 3);
-  options.n_batch = (int64_t)number_field(L, "batch", 1);
-  options.n_thread = (int)number_field(L, "threads", 1);
-  options.field = (int)number_field(L, "field", 1) - 1;
-  options.label = (int)number_field(L, "label", 0) - 1;
-  options.epoch = (uint32_t)number_field(L, "epoch", 0);
-  options.first = (int64_t)number_field(L, "first", 1) - 1;
+  options.n_batch = whole_field(L, "batch", 1);
+  options.n_thread = neap_lua_to_int(L, whole_field(L, "threads", 1), "threads");
+  options.field = neap_lua_to_int(L, whole_field(L, "field", 1), "field") - 1;
+  options.label = neap_lua_to_int(L, whole_field(L, "label", 0), "label") - 1;
+  options.epoch = (uint32_t)whole_field(L, "epoch", 0);
+  options.first = whole_field(L, "first", 1) - 1;
   if (neap_lua_field(L, -1, "seed") != LUA_TNIL)
     options.seed = (uint64_t)neap_lua_check_integer(L, -1);
   lua_pop(L, 2);

@@ -489,21 +489,18 @@ static neap_attr_value default_of(lua_State *L, neap_attr *attr) {
       break;
     case NEAP_ATTR_INTS:
     case NEAP_ATTR_AXES: {
-      int64_t list[64];
-      int n = lua_istable(L, -1) ? NEAP_MIN(neap_lua_length(L, -1), 64) : 0;
+      /* Not freed: a record lives as long as the process. */
+      const int n = lua_istable(L, -1) ? neap_lua_length(L, -1) : 0;
+      int64_t *list = calloc((size_t)n + 1, sizeof *list);
+      if (list == NULL) neap_lua_fail(L, NEAP_MEMORY, "no memory for an op");
       for (int i = 0; i < n; i++) {
         lua_rawgeti(L, -1, i + 1);
         list[i] = lua_tointeger(L, -1);
         if (attr->type == NEAP_ATTR_AXES && list[i] > 0) list[i]--;
         lua_pop(L, 1);
       }
-
-      /* Not freed: a record lives as long as the process. */
-      int64_t *copy = calloc((size_t)n + 1, sizeof *copy);
-      if (copy == NULL) neap_lua_fail(L, NEAP_MEMORY, "no memory for an op");
-      memcpy(copy, list, (size_t)n * sizeof *copy);
       value.n = n;
-      value.ints = copy;
+      value.ints = list;
       break;
     }
     default: value.i = lua_tointeger(L, -1);

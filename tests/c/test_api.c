@@ -208,6 +208,8 @@ TEST(a_checkpoint_carries_the_parameters) {
   int n_dim = 0;
   int64_t dim[NEAP_MAX_DIM];
   neap_dtype dtype = NEAP_DTYPE_NONE;
+
+  /* Seeds differ, so that equal numbers come from the file. */
   CHECK_OK(neap_net_read(layer_text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &a, &error));
   CHECK_OK(neap_workspace_open(2, &b, &error));
@@ -234,6 +236,8 @@ TEST(a_checkpoint_carries_the_parameters) {
   CHECK_OK(neap_session_open(c, net, NULL, &third, &error));
   CHECK_OK(neap_workspace_write(a, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
   CHECK_OK(neap_workspace_write(c, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 3}, numbers, &error));
+
+  /* Bit for bit what the one with a copy gives. */
   CHECK_OK(neap_session_run(first, &error));
   CHECK_OK(neap_session_run(third, &error));
   CHECK_OK(neap_workspace_read(a, "z", NEAP_DTYPE_F32, 8, from_copy, &error));
@@ -297,6 +301,8 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
   neap_session *session = NULL;
   CHECK_OK(neap_net_read(text, &net, &error));
   CHECK_OK(neap_workspace_open(1, &ws, &error));
+
+  /* How long z is depends on the mask: there are no addresses to plan. */
   CHECK_FAILS(neap_session_open(ws, net, NULL, &session, &error), NEAP_GRAPH,
               "executor = \"dynamic\"");
   CHECK_FAILS(neap_session_open(ws, net, &(neap_options){.executor = "dynamic", .policy = "offset"},
@@ -319,6 +325,8 @@ TEST(a_dynamic_session_takes_any_shapes_and_lengths) {
     CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * want, got, &error));
     CHECK(got[0] == 3.0f);
   }
+
+  /* One program for each shape, and one made anew where the length turned out to be another. */
   neap_pool_figures pool = neap_session_pool(session);
   neap_figures figures = neap_session_figures(session);
   CHECK(pool.reserved_bytes > 0 && pool.used_bytes == 0 && pool.high_bytes > 0 && pool.n_take > 0);
@@ -348,6 +356,7 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
               "largest batch");
   CHECK_FAILS(neap_range_session(range, ws, net, -1, NULL, &session[0], &error), NEAP_ARGUMENT,
               "-1 rows");
+
   neap_figures most = neap_range_figures(range);
   int64_t held = 0;
   for (int k = 0; k < (int)(sizeof order / sizeof *order); k++) {
@@ -360,6 +369,8 @@ TEST(smaller_batches_run_in_the_memory_of_the_largest) {
     CHECK_OK(neap_workspace_read(ws, "z", NEAP_DTYPE_F32, 2 * n, z, &error));
     /* half the sum of a row, at least 0 */
     CHECK(z[0] == 3.0f && (n < 4 || z[6] == 1.5f) && (n < 2 || z[2] == 0.0f));
+
+    /* Bytes are those of the largest batch, from the first session on. */
     neap_figures f = neap_session_figures(session[n]);
     CHECK_EQ(f.arena_bytes, most.arena_bytes);
     CHECK_EQ(f.total_bytes, most.total_bytes);
@@ -431,6 +442,8 @@ TEST(a_model_travels_as_one_file) {
   CHECK_OK(neap_workspace_export(ws, net, path, &error));
   CHECK_OK(neap_workspace_save(ws, bare, 0, NULL, &error));
   neap_workspace_release(ws);
+
+  /* Read back in each way that a file can be, into a workspace that knows nothing of it. */
   for (int m = 0; m < 3; m++) {
     CHECK_OK(neap_workspace_open(2, &ws, &error));
     CHECK_OK(neap_workspace_import(ws, path, maps[m], &read, &error));
@@ -440,6 +453,8 @@ TEST(a_model_travels_as_one_file) {
     neap_net_free(read);
     neap_workspace_release(ws);
   }
+
+  /* A file of parameters alone has no net, and leaves none of them. */
   CHECK_OK(neap_workspace_open(3, &ws, &error));
   CHECK_FAILS(neap_workspace_import(ws, bare, NEAP_IO_COPY, &read, &error), NEAP_DATA,
               "has no net in its metadata");
@@ -501,6 +516,8 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
   neap_figures whole, half;
   float loss[2] = {0}, w[2][64], x[256];
   for (int i = 0; i < 256; i++) x[i] = (float)(i % 11) / 11 - 0.5f;
+
+  /* A dozen layers: as many outputs that the backward reads, of which few fit into half. */
   CHECK_OK(neap_net_read(
     "net deep\ninput h0 f32 (32,8)\nstate lr f32 () = Constant { value = 0.1 }\n", &net, &error));
   for (int i = 0; i < 12; i++)
@@ -513,6 +530,8 @@ TEST(a_budget_is_met_by_recomputing_to_the_same_bits) {
     CHECK_OK(neap_net_add_text(net, &error, "w%d = Sgd(w%d, w%d_grad, lr)", i, i, i));
   CHECK_OK(neap_net_add_text(net, &error, "outputs loss"));
   CHECK_OK(neap_net_forecast(net, NULL, &whole, NULL, &error));
+
+  /* Without a limit, and within half of what that takes. */
   for (int k = 0; k < 2; k++) {
     neap_workspace *ws = NULL;
     neap_session *session = NULL;
@@ -569,6 +588,7 @@ TEST(options_are_set_by_name_and_read_back) {
         strstr(json, "\"tag\":\"a \\\"label\\\"\"") != NULL);
   neap_free(json);
 
+  /* What is refused leaves all as it was. */
   neap_options before = options;
   CHECK_FAILS(neap_options_set(&options, "recompte", "false", &error), NEAP_ATTRIBUTE,
               "no option \"recompte\"");

@@ -484,6 +484,8 @@ TEST(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients
   for (int i = 0; i < 2; i++) CHECK_OK(neap_net_read(text[i], &net[i], &error));
   CHECK_OK(neap_chain_open(ws, 2, (const neap_net *const *)net, 2, NULL, &chain, &error));
   CHECK_EQ(neap_chain_n(chain, NEAP_LIST_PARAMS), 1);
+
+  /* Twice: the second step must not add to the sum of the first. */
   for (int step = 0; step < 2; step++) {
     CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F64, 2, (int64_t[]){2, 3}, x, &error));
     CHECK_OK(neap_workspace_write(ws, "b/output_grad", NEAP_DTYPE_F64, 2, (int64_t[]){2, 3},
@@ -500,6 +502,7 @@ TEST(a_parameter_of_two_layers_is_stored_once_and_gets_the_sum_of_both_gradients
                                  &error));
   CHECK_OK(neap_session_open(ws, whole, NULL, &session, &error));
   CHECK_OK(neap_session_run(session, &error));
+
   double want[9];
   CHECK_OK(neap_workspace_read(ws, "dw", NEAP_DTYPE_F64, 9, want, &error));
   for (int i = 0; i < 9; i++) CHECK_NEAR(sum[i], want[i], 1e-12);
@@ -575,6 +578,8 @@ TEST(a_chain_learns_with_an_update_net_beside_it) {
     CHECK_OK(neap_net_read(update_text, &update, &error));
     CHECK_OK(neap_chain_open(ws, 2, (const neap_net *const *)net, 4, &options, &chain, &error));
     CHECK_OK(neap_workspace_write(ws, "lr", NEAP_DTYPE_F32, 1, (int64_t[]){1}, &lr, &error));
+
+    /* Exclusive or: no layer alone can learn it. */
     for (int step = 0; step < 400; step++) {
       CHECK_OK(neap_workspace_write(ws, "x", NEAP_DTYPE_F32, 2, (int64_t[]){4, 2}, x, &error));
       CHECK_OK(neap_chain_forward(chain, true, &error));
@@ -589,6 +594,8 @@ TEST(a_chain_learns_with_an_update_net_beside_it) {
       CHECK_OK(
         neap_workspace_write(ws, out.diff_blob, NEAP_DTYPE_F32, 2, (int64_t[]){4, 1}, dy, &error));
       CHECK_OK(neap_chain_backward(chain, &error));
+
+      /* Opened once the gradients are there, which it has as inputs. */
       if (session == NULL) CHECK_OK(neap_session_open(ws, update, &options, &session, &error));
       CHECK_OK(neap_session_run(session, &error));
     }

@@ -160,6 +160,8 @@ TEST(gradients_are_accumulated_by_scopes) {
     CHECK_OK(neap_workspace_open(5, &ws, &error));
     CHECK_OK(neap_session_open(ws, update, &options, &end, &error));
     CHECK_OK(neap_workspace_create_scope(ws, "parts", &scope, &error));
+
+    /* The rows of the large batch by fours, each part in the frame that the one before has left. */
     for (int k = 0; k < 3; k++) {
       CHECK_OK(write_batch(ws, 12, k, -1, &error));
       CHECK_OK(neap_workspace_read(ws, "x", NEAP_DTYPE_F32, 12 * IN, x, &error));
@@ -180,6 +182,8 @@ TEST(gradients_are_accumulated_by_scopes) {
       }
       CHECK_OK(neap_session_run(end, &error));
     }
+
+    /* Parameters as one step of all rows leaves them, within rounding. */
     CHECK_OK(read_all(ws, "", got, &error));
     CHECK(distance(whole.parameter, got) < 1e-5);
     neap_session_free(part);

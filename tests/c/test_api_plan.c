@@ -84,6 +84,7 @@ TEST(a_plan_is_asked_for_figures_rows_and_words) {
   CHECK(contains(text, "nothing reads it"));
   CHECK_FAILS(neap_memory_plan_explain(plan, "nobody", &text, &error), NEAP_NAME, "nobody");
 
+  /* Each kind of text, by a word that must stand in it. */
   CHECK_OK(neap_memory_plan_explain(plan, "t", &text, &error));
   CHECK(contains(text, "t"));
   CHECK_OK(neap_memory_plan_why(plan, "h", "s", &text, &error));
@@ -311,6 +312,8 @@ TEST(parts_of_ones_own_make_the_step_of_the_whole) {
   write_rows(ws, ROWS);
   CHECK_OK(neap_session_open(ws, part, &four, &parts, &error));
   CHECK_OK(neap_session_open(ws, update, NULL, &end, &error));
+
+  /* Rows lie where they are, and each half counts for a half. */
   neap_tensor x = {0}, label = {0};
   CHECK_OK(neap_workspace_fetch(whole, "x", &x, &error));
   CHECK_OK(neap_workspace_fetch(whole, "label", &label, &error));

@@ -148,6 +148,8 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
   CHECK_OK(
     neap_plan_make(graph, &(neap_plan_options){.policy = NEAP_POLICY_OFFSET}, &plan, &error));
   CHECK_OK(neap_plan_verify(plan, graph, &error));
+
+  /* The loop and the one of its gradient: what the first keeps the second reads. */
   int node[2], n_kept = 0;
   CHECK_EQ(loops_of(graph, node), 2);
   for (int half = 0; half < 2; half++) {
@@ -162,6 +164,8 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
       CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "item");
       place->offset -= NEAP_ALIGN;
     }
+
+    /* Items of the record that lie over each other, or beyond its end. */
     neap_loop *loop = owner->loop;
     CHECK(loop->n_item >= 2);
     for (int i = 0; i < loop->n_item; i++) {
@@ -172,6 +176,7 @@ TEST(a_frame_that_was_tampered_with_is_refused) {
       CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "outside the record");
       loop->item[i].offset = was;
     }
+
     neap_plan **subs = plan->sub[node[half]], *kept = subs[body];
     subs[body] = NULL;
     CHECK_FAILS(neap_plan_verify(plan, graph, &error), NEAP_PLAN, "the plan fewer");

@@ -150,6 +150,8 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
   neap_net *net = NULL;
   neap_forecast f;
   CHECK_OK(build_chain(&net, &error));
+
+  /* Half of what it would take, so that there is something to evict. */
   neap_compile_options o = {.plan = {.policy = NEAP_POLICY_POOL}, .n_thread = 1, .engine = "ref"};
   CHECK_OK(neap_driver_plan(net, &o, &f, &error));
   o.plan.budget_bytes = f.plan->arena_bytes / 2;
@@ -161,6 +163,8 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
       n_give = s->turn[s->n_turn - 1].give_end;
   CHECK(n_take > 1 && n_give > 0);
   CHECK_OK(neap_plan_verify(f.plan, f.graph, &error));
+
+  /* No value, one beyond the last, and a block that is taken already. */
   for (int i = 0; i < n_take; i++) {
     const int wrong[] = {-1, n_value + 1, s->take[i > 0 ? i - 1 : n_take - 1].slot};
     int was = s->take[i].slot;
@@ -197,6 +201,7 @@ TEST(a_script_of_eviction_that_was_tampered_with_is_refused) {
   }
   CHECK(n_refused > 0);
   CHECK_OK(neap_plan_verify_script(f.plan, f.graph, &error));
+
   neap_buffer text = {0};
   neap_plan *copy = NULL;
   s->turn[0].step = f.plan->n_node; /* of a step that the plan has not */

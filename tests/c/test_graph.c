@@ -184,6 +184,7 @@ TEST(a_gradient_goes_through_the_branch_that_is_taken) {
   const char *const in[] = {"x", "three", "five"}, *const out[] = {"y"};
   CHECK_OK(neap_net_set_sub_interface(then_net, 3, in, 1, out, &error));
   CHECK_OK(neap_net_set_sub_interface(else_net, 3, in, 1, out, &error));
+
   neap_set attrs[] = {{"then_net", {.given = true, .net = then_net}},
                       {"else_net", {.given = true, .net = else_net}},
                       {0}};
@@ -191,6 +192,7 @@ TEST(a_gradient_goes_through_the_branch_that_is_taken) {
   add(net, "Sum", IN("y"), IN("loss"), NULL);
   CHECK_OK(neap_net_add_gradient(net, "loss", 1, (const char *[]){"x"}, (const char *[]){NULL},
                                  NULL, &error));
+
   neap_workspace *ws = NULL;
   neap_session *session = NULL;
   CHECK_OK(neap_workspace_new(&(neap_workspace_options){.seed = 1}, &ws, &error));
@@ -200,8 +202,12 @@ TEST(a_gradient_goes_through_the_branch_that_is_taken) {
     ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
   if (session != NULL) {
     CHECK_OK(neap_session_run(session, &error));
+
+    /* Four elements of 2: 3 x x is 12 each, and its slope 12. */
     CHECK_NEAR(fetch(ws, "loss", 0), 48.0, 0);
     CHECK_NEAR(fetch(ws, "x_grad", 3), 12.0, 0);
+
+    /* The other branch, by the same program. */
     feed(ws, "c", NEAP_SHAPE(1), (float[]){0});
     CHECK_OK(neap_session_run(session, &error));
     CHECK_NEAR(fetch(ws, "loss", 0), 40.0, 0);
@@ -235,6 +241,8 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
     &(neap_choose_options){
       .engine = NEAP_ENGINE_REF, .force = true, .n_thread = 2, .scratch_limit = SIZE_MAX},
     &choices, &error));
+
+  /* What is printed reads back, and prints the same. */
   choices.hold_constants = true;
   neap_choices_print(&choices, graph, &a);
   choices.hold_constants = false;
@@ -242,6 +250,8 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
   CHECK(choices.hold_constants && !choices.no_constants && choices.recomputed.n_node == 0);
   neap_choices_print(&choices, graph, &b);
   CHECK(a.text != NULL && b.text != NULL && strcmp(a.text, b.text) == 0);
+
+  /* The k-th word of the first node's line is another one. */
   for (int k = 0; k < NEAP_COUNT(wrong); k++) {
     neap_buffer bad = {0};
     const char *at = strstr(a.text, "ref");
@@ -251,6 +261,8 @@ TEST(choices_are_recalled_only_as_the_kernels_make_them) {
     CHECK_FAILS(neap_choices_recall(bad.text, graph, &choices, &error), NEAP_PLAN, wrong[k].said);
     neap_buffer_fini(&bad);
   }
+
+  /* The lines before the nodes, each wrong by itself; then a line too many. */
   CHECK_FAILS(neap_choices_recall("constants 1\nrecomputed 0\nref 0 1 0", graph, &choices, &error),
               NEAP_PLAN, "its stored threads");
   const char *const bad[] = {"", "constant 1\n", "constants x\n", "constants -1\nrecomputed 0\n",

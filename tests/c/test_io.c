@@ -411,6 +411,8 @@ TEST(safetensors_that_is_wrong_is_refused) {
     CHECK_FAILS(try_load(path, &error), NEAP_DATA, wrong[i].words);
     CHECK_FAILS(try_load(path, &error), NEAP_DATA, path);
   }
+
+  /* A header longer than any file, and no header at all. */
   static const unsigned char endless[] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, '{', '}'};
   CHECK_FAILS(try_load(put_file("endless.safetensors", endless, sizeof endless), &error), NEAP_DATA,
               "claims");
@@ -620,42 +622,50 @@ TEST(real_samples_are_read_and_pickles_refused) {
 
 /* ---- refused memory and full disks ----------------------------------------------------------- */
 
-TEST(refused_memory_leaves_nothing_behind) {
-  static const char *const names[] = {"f.npz", "f.safetensors", "f.npy"};
-  neap_io_item item[N_ITEMS];
+/* Files of three forms: the third one holds one tensor, the second one metadata too. */
+static const char *const forms[] = {"f.npz", "f.safetensors", "f.npy"};
+static neap_status save_form(int form, const neap_io_item *item, neap_error *error) {
   neap_io_pair meta = {"seed", "42"};
+  bool alone = form == 2;
+  return neap_io_save(in_folder(forms[form]), alone ? 1 : N_ITEMS, alone ? &item[11] : item,
+                      form == 1, &meta, error);
+}
+
+/* Each form saved, and loaded; then what else takes memory: a packed file, an idx file, a cast. */
+enum { N_WAY = 9 };
+static neap_status take_way(int way, const neap_io_item *item, neap_io_map map, neap_io_list *list,
+                            neap_tensor *t, neap_error *error) {
+  if (way < 3) return save_form(way, item, error);
+  if (way < 6) return neap_io_load(in_folder(forms[way - 3]), map, list, error);
+  if (way == 6) return neap_io_load(in_folder("f_deflated.npz"), NEAP_IO_COPY, list, error);
+  if (way == 7) return neap_io_read_idx(in_folder("f.idx"), t, error);
+  return neap_tensor_clone(&item[11].tensor, NEAP_DTYPE_F16, t, error);
+}
+
+TEST(refused_memory_leaves_nothing_behind) {
+  neap_io_item item[N_ITEMS];
   unsigned char bytes[512];
   make_items(item);
   put_file("f_deflated.npz", bytes, unhex(deflated_hex, bytes));
   put_file("f.idx", small_idx, sizeof small_idx);
-  for (int f = 0; f < 3; f++)
-    CHECK_OK(neap_io_save(in_folder(names[f]), f == 2 ? 1 : N_ITEMS, f == 2 ? &item[11] : item,
-                          f == 1, &meta, &error));
+
+  /* Files to load, made while nothing is refused. */
+  for (int f = 0; f < 3; f++) CHECK_OK(save_form(f, item, &error));
   int files = n_files(), failures = 0;
   int64_t live = neap_memory_read().n_live;
-  for (int way = 0; way < 9; way++)
+  for (int way = 0; way < N_WAY; way++)
     for (int n = 1; n < 1000; n++) {
       neap_error error = {0};
       neap_io_list list = {0};
       neap_tensor t = {0};
-      neap_status status;
       neap_memory_fail_nth(n, n % 2 == 0);
-      if (way < 3)
-        status = neap_io_save(in_folder(names[way]), way == 2 ? 1 : N_ITEMS,
-                              way == 2 ? &item[11] : item, way == 1, &meta, &error);
-      else if (way < 6)
-        status = neap_io_load(in_folder(names[way - 3]), (neap_io_map)(n % 3), &list, &error);
-      else if (way == 6)
-        status = neap_io_load(in_folder("f_deflated.npz"), NEAP_IO_COPY, &list, &error);
-      else if (way == 7)
-        status = neap_io_read_idx(in_folder("f.idx"), &t, &error);
-      else
-        status = neap_tensor_clone(&item[11].tensor, NEAP_DTYPE_F16, &t, &error);
+      neap_status status = take_way(way, item, (neap_io_map)(n % 3), &list, &t, &error);
       bool failed = neap_memory_failed();
       neap_memory_fail_nth(0, false);
       if (status != (failed ? NEAP_MEMORY : NEAP_OK))
         printf("  way %d, allocation %d: %s\n", way, n, error.message);
       CHECK_EQ(status, failed ? NEAP_MEMORY : NEAP_OK);
+
       if (status != NEAP_OK) CHECK(list.n_item == 0 && list.item == NULL && t.storage == NULL);
       neap_io_list_fini(&list);
       neap_tensor_fini(&t);

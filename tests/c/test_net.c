@@ -67,6 +67,8 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   neap_net *net = built();
   char *before = text_of(net, true);
   uint64_t version = neap_net_version(net);
+
+  /* The op, its operands and their number, and the names of what it makes. */
   CHECK_FAILS(add(net, "Rleu", 1, LIST("x"), "y", &error), NEAP_NAME,
               "unknown op type \"Rleu\", did you mean \"Relu\"?");
   CHECK_FAILS(add(net, "Relu", 1, LIST("hh"), "y", &error), NEAP_NAME,
@@ -82,12 +84,17 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "a(b", &error), NEAP_NAME, "a quote, parenthesis");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "", &error), NEAP_GRAPH, "can't be left out");
   CHECK_FAILS(add(net, "Relu", 1, LIST("x"), "=", &error), NEAP_NAME, "punctuation");
+
   neap_net_call two = {
     .type = "Relu", .n_in = 1, .in = LIST("x"), .n_out = 2, .out = LIST("p", "q")};
   CHECK_FAILS(neap_net_add(net, &two, NULL, &error), NEAP_GRAPH, "expects 1 output (y), got 2");
+
+  /* Parts of a message are there for programs, too. */
   neap_error number = {0};
   CHECK_EQ(add(net, "Relu", 2, LIST("x", "h"), "y", &number), NEAP_GRAPH);
   CHECK(strcmp(number.expected, "1 input") == 0 && strcmp(number.got, "2") == 0);
+
+  /* Attributes: misspelt, like none that there is, twice, and not there. */
   neap_set set[] = {NEAP_SET_INT("axs", 1), {0}};
   neap_net_call call = {
     .type = "FC", .n_in = 3, .in = LIST("x", "w", "b"), .n_out = 1, .out = LIST("y"), .attrs = set};
@@ -104,6 +111,8 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
     .type = "FCGradInput", .n_in = 2, .in = LIST("x", "w"), .n_out = 1, .out = LIST("y")};
   CHECK_FAILS(neap_net_add(net, &bare, NULL, &error), NEAP_ATTRIBUTE,
               "attribute \"shape\" is missing");
+
+  /* Declarations: of what is there as something else, and of what nothing can fill. */
   CHECK_FAILS(neap_net_declare(net, "h", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, NULL, &error),
               NEAP_NAME, "an op of net \"mlp\" makes it");
   CHECK_FAILS(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &w_type, false, NULL, NULL, NULL, &error),
@@ -118,6 +127,8 @@ TEST(each_schema_error_is_told_and_changes_nothing) {
   CHECK_FAILS(neap_net_declare(net, "z", NEAP_ROLE_INPUT, &huge, false, NULL, NULL, NULL, &error),
               NEAP_SHAPE, "blob \"z\" would be f32 (2147483648,2147483648,4), more than");
   CHECK_FAILS(neap_net_keep(net, "z", &error), NEAP_NAME, "not defined");
+
+  /* The same once more is no error, and no change either. */
   CHECK_OK(neap_net_declare(net, "x", NEAP_ROLE_INPUT, &x_type, false, NULL, NULL, NULL, &error));
   CHECK(neap_net_version(net) == version);
   char *after = text_of(net, true);
@@ -350,6 +361,8 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   int n_attr = 0;
   for (int i = 0; i < neap_op_n_attrs(op) && n_attr < 2; i++)
     if (op->attrs[i].type == NEAP_ATTR_NET) attr[n_attr++] = op->attrs[i].name;
+
+  /* Two branches, and a subnet within the first. */
   neap_net *net = NULL, *yes, *no, *inner;
   CHECK_OK(neap_net_read("net f\ninput c bool ()\ninput x f32 (2)\nh = Relu(x)\n", &net, &error));
   CHECK_OK(neap_net_new_sub(net, "branch", &yes, &error));
@@ -358,16 +371,21 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   CHECK_OK(neap_net_new_sub(yes, NULL, &inner, &error));
   CHECK(neap_net_outer(inner) == yes);
   CHECK_EQ(neap_net_n_outputs(net), 1);
+
+  /* Names are looked for outside too, and what a subnet reads is no output of the net. */
   CHECK_OK(add(yes, "Relu", 1, LIST("h"), "y", &error));
   CHECK_EQ(neap_net_n_outputs(net), 0); /* a subnet reads h */
   CHECK_OK(add(no, "Relu", 1, LIST("x"), "y", &error));
   CHECK_FAILS(add(no, "Relu", 1, LIST("why"), "z", &error), NEAP_NAME, "\"why\" is not defined");
+
   CHECK_FAILS(neap_net_set_sub_interface(yes, 1, LIST("q"), 1, LIST("y"), &error), NEAP_NAME,
               "\"q\" is not defined");
   CHECK_FAILS(neap_net_set_sub_interface(net, 0, NULL, 0, NULL, &error), NEAP_ARGUMENT,
               "no subnet");
   CHECK_OK(neap_net_set_sub_interface(yes, 2, LIST("h", "x"), 1, LIST("y"), &error));
   CHECK_OK(neap_net_set_sub_interface(no, 2, LIST("h", "x"), 1, LIST("y"), &error));
+
+  /* An op takes subnets of its own net only, not one of those within. */
   neap_set set[] = {
     {attr[0], {.given = true, .net = yes}}, {attr[1], {.given = true, .net = inner}}, {0}};
   neap_net_call call = {
@@ -375,6 +393,8 @@ TEST(subnets_read_outer_names_and_belong_to_their_net) {
   CHECK_FAILS(neap_net_add(net, &call, NULL, &error), NEAP_ATTRIBUTE, "is not a subnet of");
   set[1].value.net = no;
   CHECK_OK(neap_net_add(net, &call, NULL, &error));
+
+  /* Text, renaming and copies go into subnets, which belong to the copy then. */
   char *text = text_of(net, true);
   check_round_trip(text, true);
   neap_net *copy = NULL;

@@ -38,6 +38,7 @@ TEST(text_reads_back_and_refuses_the_rest) {
       plan_with(g, (neap_plan_options){.policy = (neap_policy)(round % 4),
                                        .executor = (neap_executor)(round / 4 % 2 * (round % 4 < 3)),
                                        .most_steps = 1000000});
+
     neap_buffer text = {0};
     neap_plan_print(plan, &text);
     neap_plan *copy = NULL;
@@ -70,6 +71,8 @@ TEST(text_reads_back_and_refuses_the_rest) {
       neap_buffer_fini(&words);
       neap_plan_free(copy);
     }
+
+    /* Numbers of many digits, a letter in one, and a plan of another graph. */
     neap_free(hurt);
     CHECK_OK(read_with_long_number(text.text, 31, g, &error));
     CHECK_FAILS(read_with_long_number(text.text, 32, g, &error), NEAP_PLAN, "line 2");
@@ -156,14 +159,19 @@ TEST(no_recomputation_undercuts_what_one_node_takes) {
         r = value_new(sub, "r", 64, NEAP_REGION_ARGUMENT);
     int x = input(g, "x", 4096), a = transient(g, "a", 960), b = transient(g, "b", 60),
         c = transient(g, "c", 640);
+
     node_new(sub, &op_plain, 0, 1, &p, 1, &r);
     NODE(g, &op_plain, 0, L(x), L(a, b));
+
+    /* An operand twice, one that is no transient, and sizes that are rounded up. */
     int n = NODE(g, kind[k].op, 10, L(a, a, x, b), L(c));
     g->node[n].n_sub = kind[k].op == &op_loop;
     g->node[n].sub = neap_arena_copy(&g->arena, &sub, sizeof(void *));
     neap_plan_options options = {.policy = NEAP_POLICY_OFFSET};
     size_t least = 1;
     int n_failed = 0;
+
+    /* Counted with every allocation refused once, too. */
     for (bool passed = false; !passed && n_failed < 1000; n_failed += !passed) {
       int64_t live = neap_memory_read().n_live;
       neap_error error = {0};

@@ -341,6 +341,9 @@ TEST(damaged_plans_are_caught) {
                  {"later_reader", later_reader}};
   for (int d = 0; d < NEAP_COUNT(damages); d++) {
     int n_done = 0;
+
+    /* Not every graph has what a damage needs; over all rounds each must have been applied
+     * often. */
     for (int round = 0; round < 200; round++) {
       seed = (uint64_t)round + 900;
       neap_graph *g = random_graph(10 + below(30), false);

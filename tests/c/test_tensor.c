@@ -422,6 +422,9 @@ TEST(every_pair_of_dtypes_casts_by_the_rules) {
                      : ldexp((double)(int)(next_random() << 8), (int)(next_random() % 100) - 70);
         neap_element_set(all_dtypes[f], neap_tensor_data(&from), i, x);
       }
+
+      /* All at once, as kernels do; what is wanted follows from the number that the first type
+       * really holds, in more digits than either has. */
       neap_cast(all_dtypes[t], neap_tensor_data(&to), all_dtypes[f], neap_tensor_data(&from), N);
       for (int i = 0; i < N; i++) {
         number in = exact(all_dtypes[f], neap_tensor_data(&from), i),
@@ -431,6 +434,7 @@ TEST(every_pair_of_dtypes_casts_by_the_rules) {
         if (!same)
           printf("  %s to %s: %.20g gives %.20g, expected %.20g\n", neap_dtype_name(all_dtypes[f]),
                  neap_dtype_name(all_dtypes[t]), (double)in, (double)got, (double)expected);
+
         CHECK(same);
         char one[8]; /* one element at a time: the same bits */
         if (all_dtypes[f] != NEAP_DTYPE_I64) {
