@@ -103,6 +103,8 @@ local function sources()
     "find . \\( -path './build*' -o -path ./.git -o -path ./data \\) -prune -o -type f "
       .. "\\( -name '*.c' -o -name '*.h' -o -name '*.lua' -o -name '*.md' -o -name '*.sql' \\) \z
         -print | LC_ALL=C sort"))
+
+  -- Files by name, so that each run holds out the same.
   local seen, unseen, n_seen, n_unseen, i = {}, {}, 0, 0, 0
   for path in pipe:lines() do
     local source <close> = assert(io.open(path, "rb"))
@@ -131,12 +133,15 @@ local function sample(trainer, set, text, n, t)
     local window = table.move(ids, math.max(1, #ids - length + 1), #ids, 1, {})
     local last = #window
     while #window < length do window[#window + 1] = 0 end -- behind `last`: attention is causal
+
+    -- A draw by shares exp(logit / t); the largest is taken off first, so that none overflows.
     local logits = trainer:predict(neap.tensor({ window }, "i64"))[{ 1, last }]:totable()
     local most, sum = math.max(table.unpack(logits)), 0
     for c, logit in ipairs(logits) do
       logits[c] = math.exp((logit - most) / t)
       sum = sum + logits[c]
     end
+
     local u, c = math.random() * sum, 1
     while u > logits[c] and c < #logits do
       u, c = u - logits[c], c + 1
@@ -207,6 +212,8 @@ local function train(corpus)
   title(
     "2/4  TRAIN  on this repository's own sources (%.1f MB), %.0f s; %d of %d files are held out",
     corpus.bytes / 1e6, seconds, corpus.n_unseen, #corpus.paths)
+
+  -- The rate rises over a twentieth of the time, and falls along half a cosine.
   local set, valid = text_set(corpus, "train"), text_set(corpus, "valid")
   local began = core.clock()
   local trainer <close> = new_trainer(nil, function(_, lr)
@@ -214,6 +221,7 @@ local function train(corpus)
     return lr * math.min(1, 20 * done) * math.max(0.03, 0.5 * (1 + math.cos(math.pi * done)))
   end)
   local plan, held = compile(trainer)
+
   local r = train_for(trainer, set, seconds)
   local resident = core.memory().resident_peak
   local judged = trainer:evaluate(valid)
@@ -247,6 +255,8 @@ local function steps_under(memory, corpus, n)
     n_op = program_plan.n_op,
     n_recomputed = program_plan.n_recomputed,
   }
+
+  -- The fastest step counts; the checkpoint is what the three are compared by.
   local done, fastest = 0, math.huge
   for rows in set:epoch(1) do
     local began = core.clock()
@@ -255,6 +265,7 @@ local function steps_under(memory, corpus, n)
     done = done + 1
     if done == n then break end
   end
+
   assert(trainer:save(path))
   local text = read_all(path)
   os.remove(path)
@@ -267,6 +278,7 @@ local function planned_is_unplanned(corpus)
     own, then with shared bytes, then in half of those", n)
   local unplanned, none, held_none = steps_under({ policy = "none" }, corpus, n)
   local planned, plan, held, ms = steps_under({ policy = "offset" }, corpus, n)
+
   local half = mib(plan.arena_bytes / 2) .. "MiB"
   local squeezed, less, held_less, ms_less = steps_under({ budget = half }, corpus, n)
   if unplanned ~= planned or planned ~= squeezed then
@@ -281,6 +293,7 @@ local function planned_is_unplanned(corpus)
     less.n_recomputed, less.n_op - less.n_recomputed, ms, ms_less)
   say("     parameters and optimizer state after %d steps: %s bytes compared, all identical", n,
     thousands(#planned))
+  -- No plan fits a twentieth: refused, before anything runs.
   local asked = mib(plan.arena_bytes / 20) .. "MiB"
   local tight <close> = new_trainer { budget = asked }
   local ok, refusal = pcall(tight.plan, tight, batch)

@@ -25,11 +25,13 @@ local n_core = tonumber(output "nproc")
 
 --- Runs f() beside n busy processes, which end with this one whatever happens.
 local function beside_busy(n, f)
+  -- Each loop looks every 20000 turns whether its parent is still there.
   local loop =
     "while kill -0 $PPID 2>/dev/null; do i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done; done"
   local pids = output(
     ("for k in $(seq %d); do { %s; } </dev/null >/dev/null 2>&1 & echo $!; done"):format(n,
       loop)):gsub("\n", " ")
+
   local ok, result = pcall(f)
   if n > 0 then os.execute("kill " .. pids) end
   if not ok then error(result, 0) end
@@ -65,6 +67,7 @@ local function measure_neap(name)
     { train = true, memory = { store = false } })
   local function step() setup.program:run() end
   local times = { {}, {}, {} }
+  -- The first step makes what is made once.
   step()
   for _ = 1, n_round do
     time_round(step, times[1])
@@ -81,6 +84,7 @@ local function measure_peer(script, name, peer)
       mode, peer, n_round * round_s))
     return tonumber(out:match "^[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t[^\t]*\t([%d.]+)")
   end
+
   local alone, busy = run(), {}
   for i, n in ipairs(beside) do busy[i] = beside_busy(n, run) end
   if alone and busy[1] and busy[2] then

@@ -98,6 +98,7 @@ end
 print(("%-14s %9s %9s %9s %9s %12s"):format("net", "f32", "bf16", "torch", "f32/bf16",
   "torch/bf16"))
 for _, net in ipairs(nets) do
+  -- The best of all rounds: what others do to the machine only adds.
   local f32, bf16, torch = math.huge, math.huge, math.huge
   for _ = 1, n_round do
     f32 = math.min(f32, neap_ms(net, "f32"))

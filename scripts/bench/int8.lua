@@ -49,10 +49,13 @@ for _, name in ipairs(names) do
   local net_name, batch = name:match "^(.-):(%d+)$"
   if not net_name then error(name .. ": expected NET:BATCH") end
   batch = tonumber(batch)
+
   local model = neap.zoo[net_name] {}
   local shape = model:net { batch = 1 }:inputs()[1].shape
   shape[1] = 4
   local q = neap.quantize(model:eval(), neap.rand(shape))
+
+  -- Files whose names say what they are; `own` is what ONNX Runtime's quantizer makes.
   local real_path, path, own = os.tmpname(), os.tmpname(), os.tmpname()
   assert(os.rename(real_path, real_path .. ".onnx") and os.rename(path, path .. ".onnx"))
   real_path, path = real_path .. ".onnx", path .. ".onnx"
@@ -60,6 +63,7 @@ for _, name in ipairs(names) do
   assert(neap.export(model, real_path, { batch = batch }))
   os.execute(("%s %sint8_peer.py quantize %s %s %d >/dev/null 2>&1"):format(python, here, real_path,
     own, batch))
+
   local bytes, real = program_of(q, batch), program_of(model, batch)
   local times = { {}, {}, {}, {} }
   for _ = 1, ROUNDS do

@@ -79,6 +79,8 @@ end
 --- What a power cut leaves of a journal: its beginning, the last page perhaps torn or zero.
 local function torn(text)
   if #text == 0 or #text > 990 * 4120 then return text end
+
+  -- Cut off there; or with the last page before the cut zero, or turned around.
   local at = math.random(0, #text)
   local kind = math.random(3)
   if kind == 1 then return text:sub(1, at) end
@@ -93,6 +95,7 @@ local function check_cut(i, most)
   write(copy, read(path))
   write(copy .. "-wal", torn(read(path .. "-wal")))
   os.remove(copy .. "-shm")
+
   local db, why = neap.db(copy)
   if not db then
     fault(("kill %d, power: %s"):format(i, why))
@@ -100,6 +103,9 @@ local function check_cut(i, most)
   end
   local report = db:verify()
   if not report.ok then fault(("kill %d, power: %s"):format(i, tostring(report))) end
+
+  -- Opening it has settled who still runs; what was whole before the cut is there, and nothing that
+  -- never was.
   local count = db:sql "select count(*) as n, total(status = 'running') as running from run"[1]
   if count.running ~= 0 then fault(("kill %d, power: %d are running"):format(i, count.running)) end
   if count.n > most then fault(("kill %d, power: %d runs, of %d"):format(i, count.n, most)) end
@@ -112,9 +118,11 @@ local function check_cut(i, most)
 end
 
 for i = 1, n_kill do
+  -- When the kill comes goes through all of 100 ms, so that it meets each kind of write.
   local signal = i % 4 == 0 and "TERM" or "KILL"
   kill_all(signal, (i * 37 % 100) / 1000)
   for _ = 1, 3 do check_cut(i, seen + n_process) end
+
   local db <close> = assert(neap.db(path))
   local report = db:verify()
   if not report.ok then fault(("kill %d: %s"):format(i, tostring(report))) end

@@ -83,11 +83,14 @@ end
 local function measure(path, seconds)
   local neap = require "neap"
   require "neap.onnx"
+
+  -- What the process holds now is taken off; clear_refs lets the peak begin anew.
   collectgarbage()
   local before = status "VmRSS"
   local file <close> = assert(io.open("/proc/self/clear_refs", "w"))
   file:write "5"
   file:flush()
+
   local start = core.clock()
   local f = assert(neap.import(path))
   local imported = core.clock()
@@ -100,6 +103,8 @@ local function measure(path, seconds)
     program:run()
     return ws:fetch(output)
   end
+
+  -- Three steps to warm up; then ten at least, and as many as there is time for.
   for _ = 1, 3 do step() end
   local times, begun = {}, core.clock()
   while #times < 10 or core.clock() - begun < seconds and #times < 1000 do
@@ -107,6 +112,7 @@ local function measure(path, seconds)
     step()
     times[#times + 1] = core.clock() - t
   end
+
   local best = math.min(table.unpack(times))
   print("figures", best * 1e3, median(times) * 1e3, status "VmHWM" - before,
     (imported - start) * 1e3, (planned - imported) * 1e3)
@@ -177,6 +183,7 @@ while arg[i] do
 end
 if #files == 0 then default_files() end
 
+-- This very program, whatever it is called by.
 local program = lines_of "readlink /proc/$PPID/exe"[1]
 local code_path = os.tmpname()
 
@@ -207,6 +214,7 @@ local function figures(engine, path)
   for _, line in ipairs(lines_of(commands[engine](path) .. " 2>&1")) do
     local row, k = {}, 0
     if line:match "^figures%s" then
+      -- The figures stand in the order of `fields`.
       for text in line:gmatch "[%d.e+-]+" do
         if tonumber(text) then k = k + 1 row[fields[k]] = tonumber(text) end
       end
@@ -243,6 +251,7 @@ local function report(path, by_engine)
       least.peak = math.min(least.peak or math.huge, row.peak)
     end
   end
+
   for k, engine in ipairs(engines) do
     local row, text = by_engine[engine], "failed"
     if row then
@@ -267,6 +276,7 @@ print(("%s threads, %d rounds; ms, MiB, ms; Neap's over the least of the peers'"
 print(("%-22s %-9s%9s %9s %9s %9s %9s   %5s %5s"):format("", "", "best", "median", "peak", "open",
   "plan", "time", "peak"))
 for _, path in ipairs(files) do
+  -- Engines take turns, so that a busy minute of the machine meets all of them.
   local rows = {}
   for _ = 1, n_round do
     for _, engine in ipairs(engines) do
@@ -275,6 +285,7 @@ for _, path in ipairs(files) do
       table.insert(rows[engine], row)
     end
   end
+
   local by_engine = {}
   for engine, list in pairs(rows) do by_engine[engine] = #list > 0 and over_rounds(list) or nil end
   report(path, by_engine)

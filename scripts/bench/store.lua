@@ -27,6 +27,7 @@ local start = core.clock()
 -- the first one brings its words and the text of the net along
 print(("resnet50 takes %d bytes, another batch of it %d, the same again %d"):format(
   (one_plan("resnet50", 16)), (one_plan("resnet50", 8)), (one_plan("resnet50", 8))))
+-- Most plans are of one small net, at many batches.
 one_plan("gpt", 2)
 local lenet = neap.zoo.lenet()
 for batch = 1, n_plan - 3 do lenet:plan { batch = batch, train = batch % 2 == 0 } end

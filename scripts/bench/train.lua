@@ -17,6 +17,7 @@ end
 local function cifar(dtype)
   local function make()
     if not neap.data.find("cifar10/cifar10_train_first2000.bin.gz") then return nil end
+
     local function set(shuffle)
       return neap.data.cifar10 { split = "train", batch = 50, shuffle = shuffle }
     end
@@ -101,6 +102,7 @@ local function run(name)
     print(("%-10s skipped: its data are not at hand"):format(name))
     return true
   end
+
   local start, value, reached = neap.clock(), nil, false
   t:fit(set, { epochs = 1000, verbose = 0, on_step = function(r)
     local over = neap.clock() - start > seconds

@@ -53,6 +53,9 @@ end
 local function put_op_function(owner, r)
   local is_method, names = owner:sub(-1) == ":", {}
   comment(r.summary .. (r.math and r.math ~= "" and "\n" .. r.math or ""))
+
+  -- Inputs in order; self is the method's first. Behind operands without number no table can
+  -- follow.
   for i, input in ipairs(r.inputs) do
     if i > 1 or not is_method then
       local name = input.variadic and "..." or input.name
@@ -63,6 +66,7 @@ local function put_op_function(owner, r)
       if input.variadic then break end
     end
   end
+
   if #r.attrs > 0 and names[#names] ~= "..." then
     names[#names + 1] = "attrs"
     put("---@param attrs? %s", attributes_type(r))
@@ -88,6 +92,7 @@ local function options_class(r) return (r.name:gsub(":", ".")) .. ".options" end
 -- before it, and given as text.
 local function put_parameters(r)
   local names = {}
+  -- "{}" in a call's form is its table, ".." whatever follows.
   for name in (r.call or "({})"):gmatch "[%w_{}%.]+" do
     local own = name == "{}" and "options" or name == ".." and "..." or name
     names[#names + 1] = own
@@ -101,6 +106,7 @@ end
 local function put_methods(class, prefix, methods, is_op)
   for _, name in ipairs(sorted_keys(methods)) do
     if type(methods[name]) == "function" and not is_op(name) then
+      -- Text and parameters where help and a record have them; else any.
       local ok, text = pcall(neap.help, prefix .. name)
       if ok then comment(tostring(text)) end
       local r = record.all[prefix:gsub("^t:", "trainer:") .. name]
@@ -119,6 +125,7 @@ local function put_options_class(r)
   end
   if r.items then put("---@field [integer] any %s", r.items) end
   for _, f in ipairs(r.fields) do
+    -- A field that a position gives may be missing by its name.
     local may_miss = not f.required
     for _, name in ipairs(r.positions) do may_miss = may_miss or name == f.name end
     put("---@field %s%s %s %s (%s)", f.name, may_miss and "?" or "", record.annotation(f), f.doc,
@@ -152,11 +159,15 @@ local function types()
   record.everything() -- so that all of them are there
   put "---@meta neap"
   put "-- Made by `make types` of Neap from the records of its ops and options.\n"
+
   local public = {}
   for _, name in ipairs(op.names()) do
     local r = op.records[name]
     if not r.internal and not r.control then public[#public + 1] = r end
   end
+
+  -- An op is a function, a method of tensors and one of nets: methods beside these are put by
+  -- themselves.
   local is_op = {}
   for _, r in ipairs(public) do is_op[op.snake(r.name)], is_op[r.name] = true, true end
   for _, class in ipairs(classes) do
@@ -171,11 +182,13 @@ local function types()
   put "---@class neap.Trainer\nlocal Trainer = {}\n"
   put_methods("Trainer", "t:", require("neap.train.state").Trainer, function() return false end)
   put "---@class neap.Optimizer\n---@field lr number\n\n---@class neap.Data\n"
+
   for _, r in ipairs(public) do
     if #r.inputs > 0 then put_op_function("Tensor:", r) end
     put_net_method(r)
   end
   put "---@class neap\nlocal neap = { nn = {}, optim = {}, data = {}, init = {}, memonger = {} }\n"
+
   local has_record = {}
   for _, r in ipairs(record.everything()) do
     put_options_class(r)
@@ -186,6 +199,8 @@ local function types()
     end
   end
   for _, r in ipairs(public) do put_op_function("neap.", r) end
+
+  -- What is left: functions that are neither ops nor have a record.
   for _, name in ipairs(sorted_keys(neap)) do
     local full = "neap." .. name
     if type(neap[name]) == "function" and not is_op[name] and not has_record[full] then
@@ -223,6 +238,7 @@ local function options_page()
   put "# Options\n"
   put "What the tables take that things are made from: the records that their constructors read.\n"
   local done = {}
+  -- The last section takes what no other has.
   for _, section in ipairs(sections) do
     put("## %s\n", section[2])
     for _, r in ipairs(record.everything()) do
