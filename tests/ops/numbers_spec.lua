@@ -1,7 +1,6 @@
 --- What records promise of numbers, held by every op, engine and float type: `nan`, by a NaN put
 -- into each input of its cases, and `infinity`, by numbers as large and as small, against f64. What
 -- `empty` promises is in empties_spec.lua, what sums promise in sums_spec.lua.
-local core = require "neap.core"
 local op = require "neap.op"
 local cases = require "neap.check.cases"
 

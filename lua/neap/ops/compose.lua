@@ -17,8 +17,8 @@
 -- variadic one comes to `of` as a list. `exact = true`: the op only moves elements; else halves are
 -- computed in f32 and rounded once, at the end, so that no digits are lost on the way. `once`: its
 -- gradient has none, since it is made of a loop. `extent`: how long its output is depends on data.
--- `nan` is a word of neap_nan (neap/record.h) where a NaN does other than spread, and `special` says
--- what; infinities and empties give what the ops within make of them.
+-- `nan` is a word of neap_nan (neap/record.h) where a NaN does other than spread, and `special`
+-- says what; infinities and empties give what the ops within make of them.
 -- `cases` are as in the records of C.
 --
 -- INVARIANT: `of` sees nothing but its operands and options, and so gives the same net each time.
