@@ -244,11 +244,15 @@ static int read_onnx_tensor(lua_State *L) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
+/* More than a reader of the format takes, and few enough for the stack of C: a table may hold
+ * itself. */
+enum { MOST_DEEP = 100 };
+
 /* What tables say, on the way to C: lists are kept in the table at `anchor`, n of them, and texts
- * are the tables' own. */
+ * are the tables' own. The graph that is taken lies within `depth` others. */
 typedef struct taker {
   lua_State *L;
-  int anchor;
+  int anchor, depth;
   lua_Integer n;
 } taker;
 
@@ -398,8 +402,10 @@ static neap_onnx_attr take_attr(taker *t, const char *name) {
     case NEAP_ONNX_TEXTS: out.n = take_texts(t, &out.texts); break;
     case NEAP_ONNX_TEXT: out.text = text_at_top(L); break;
     case NEAP_ONNX_GRAPH:
+      if (++t->depth > MOST_DEEP) neap_lua_fail(L, NEAP_ARGUMENT, "graphs are nested too deeply");
       out.graph = kept(t, 1, sizeof *out.graph);
       take_graph(t, out.graph);
+      t->depth--;
       break;
     case NEAP_ONNX_INTS:
     case NEAP_ONNX_FLOATS: {

@@ -189,8 +189,14 @@ static const char *text_field(lua_State *L, int index, const char *key) {
   return text;
 }
 
-/* The step in the table at `index`, checked by workspace/steps.lua; rooms stay on the stack. */
-static neap_step take_step(lua_State *L, int index) {
+/* More than a run takes, and few enough for the stack of C: a table may hold itself. */
+enum { MOST_DEEP = 100 };
+
+/* The step in the table at `index`, checked by workspace/steps.lua, within `depth` others; rooms
+ * stay on the stack. */
+static neap_step take_step(lua_State *L, int index, int depth) {
+  if (depth > MOST_DEEP) neap_lua_fail(L, NEAP_ARGUMENT, "run_steps: steps are nested too deeply");
+
   /* Every step leaves its rooms and copies on the stack, for the run. */
   luaL_checkstack(L, 16, "steps are nested too deeply");
   neap_step step = {
@@ -234,7 +240,7 @@ static neap_step take_step(lua_State *L, int index) {
     lua_rawgeti(L, list, i + 1);
     neap_lua_check_type(L, -1, LUA_TTABLE);
     /* The row stays below what was made of it. */
-    sub[i] = take_step(L, lua_gettop(L));
+    sub[i] = take_step(L, lua_gettop(L), depth + 1);
   }
   step.step = sub;
   return step;
@@ -249,7 +255,7 @@ static int run_steps(lua_State *L) {
   /* Without a net there are no inputs to name, and no options to read. */
   neap_options options = {0};
   if (!lua_isnil(L, 3)) options = neap_lua_options(L, 4, 3);
-  neap_step root = take_step(L, 2);
+  neap_step root = take_step(L, 2, 0);
 
   /* What the run's plans have to say comes before its error. */
   char warning[NEAP_WARNING_TEXT];

@@ -103,12 +103,56 @@ local readers = {
   function(t, item) core.error(hostile(t, item)) end,
   function(t, item) core.nearest("word", hostile(t, item)) end,
   function(t, item) core.encode_bytes("abc", hostile(t, item)) end,
+  function(t, item) core.define_op(hostile(t, item)) end,
+  function(t, item)
+    t.nodes, t.inputs, t.initializers, t.opsets, t.graph = item, item, item, item, item
+    core.write_onnx("/nonexistent/file", hostile(t, item))
+    core.write_onnx("/nonexistent/file", { opsets = item, graph = t })
+  end,
+  function(t, item) core.write_onnx("/nonexistent/file", { graph = hostile(t, item) }) end,
 }
 
 for i, reader in ipairs(readers) do
   asked = 0
   with_growing(reader)
   assert(asked == 0, "reader " .. i .. " asked a metamethod")
+end
+
+-- Tables that hold themselves, or others far deeper than the stack of C: what goes down into them
+-- says so.
+local function deep(n, wrap)
+  local t = wrap(nil)
+  for _ = 1, n do t = wrap(t) end
+  return t
+end
+local function step(inner)
+  return { name = "s", nets = {}, given = {}, steps = { inner }, iterations = 1, instances = 1 }
+end
+local function graph(inner)
+  return { name = "g", nodes = { { name = "n", op = "If", domain = "", inputs = {}, outputs = {},
+    attrs = { body = { kind = "graph", value = inner or { name = "g" } } } } } }
+end
+local function within_itself(wrap, hold)
+  local t = wrap({})
+  hold(t)
+  return t
+end
+
+local function refuse(f, ...)
+  local ok, err = pcall(f, ...)
+  assert(not ok and tostring(err):find("nested too deeply", 1, true), err)
+end
+for _, t in ipairs {
+  deep(200000, step), within_itself(step, function(t) t.steps[1] = t end),
+} do
+  refuse(core.run_steps, parent, t, nil, {})
+end
+refuse(parent.run_steps, parent, deep(60000, function(inner) return { name = "s", inner } end))
+for _, t in ipairs {
+  deep(200000, graph),
+  within_itself(graph, function(t) t.nodes[1].attrs.body.value = t end),
+} do
+  refuse(core.write_onnx, "/nonexistent/file", { ir = 8, producer = "", opsets = {}, graph = t })
 end
 
 -- Finalisers run whenever Lua allocates, so also between counting and filling.
