@@ -125,19 +125,50 @@ CROSS JOIN plan_value v USING (plan_id)
 CROSS JOIN plan_read e ON e.plan_id = v.plan_id AND e.subnet_no = 0 AND e.value_no = v.value_no
 CROSS JOIN plan_op o ON o.plan_id = v.plan_id AND o.step = e.step;
 
--- Which kernel runs each op, how, and why that one? Reorders too, with what they are for.
+-- How long does each kernel take that could run an op? Of those plans that were asked so, by neap profile kernels.
+CREATE VIEW v_kernel AS
+SELECT
+  p.net, p.mode, p.batch, p.newest, k.plan_id, k.machine_id,
+  k.step, o.name, o.type, o.layer, k.engine, k.algorithm, k.taken, k.min_ns, k.scratch_bytes,
+  round(1.0 * o.flops / nullif(k.min_ns, 0), 1) AS gflop_per_s,
+  k.engine || coalesce(' ' || k.algorithm, '') AS kernel
+FROM v_plan p
+CROSS JOIN kernel_time k USING (plan_id)
+CROSS JOIN plan_op o ON o.plan_id = k.plan_id AND o.step = k.step;
+
+-- Which kernel runs each op, how, and why that one? Reorders too, with what they are for. Against others in time where that was
+-- measured, newest machine first, else by their work as it is estimated.
 CREATE VIEW v_choice AS
 SELECT
-  p.net, p.mode, p.batch, p.newest, o.plan_id,
-  o.step, o.name, o.type, o.layer, o.kernel, o.algorithm, o.scratch_bytes, o.flops,
-  o.other, o.other_scratch_bytes, o.other_work,
-  CASE WHEN o.type = 'Reorder' THEN o.reason ELSE
-    coalesce(o.algorithm || ': ', '') || o.choice_reason
-    || iif(o.scratch_bytes > 0, printf(', %.1f MiB scratch', o.scratch_bytes / 1048576.0), '')
-    || coalesce(printf('; %s: %.2g times the work, %.1f MiB scratch', o.other, o.other_work,
-                       o.other_scratch_bytes / 1048576.0), '') END AS why
-FROM v_plan p
-CROSS JOIN plan_op o USING (plan_id);
+  net, mode, batch, newest, plan_id, step, name, type, layer, kernel, algorithm, scratch_bytes, flops,
+  other, other_scratch_bytes, other_work,
+  CASE WHEN type = 'Reorder' THEN reason ELSE
+    coalesce(algorithm || ': ', '') || choice_reason || iif(measured IS NULL AND scratch_bytes > 0, ', ' || scratch, '')
+    || coalesce('; measured ' || measured,
+                iif(other IS NULL, NULL, printf('; %s: %.2g times the work, %s', other, other_work, other_scratch)), '') END AS why,
+  measured
+FROM (
+  SELECT
+    p.net, p.mode, p.batch, p.newest, o.*,
+    CASE WHEN o.scratch_bytes < 1048576 THEN printf('%.1f KiB', o.scratch_bytes / 1024.0)
+         ELSE printf('%.1f MiB', o.scratch_bytes / 1048576.0) END || ' scratch' AS scratch,
+    CASE WHEN o.other_scratch_bytes < 1048576 THEN printf('%.1f KiB', o.other_scratch_bytes / 1024.0)
+         ELSE printf('%.1f MiB', o.other_scratch_bytes / 1048576.0) END || ' scratch' AS other_scratch,
+    (SELECT group_concat(text, ', ') FILTER (WHERE taken)
+            || coalesce(' against ' || group_concat(text, ', ') FILTER (WHERE NOT taken), '') FROM (
+       SELECT taken, engine || coalesce(' ' || algorithm, '')
+              || CASE WHEN min_ns IS NULL THEN ', not timed' WHEN min_ns < 1000000 THEN printf(' %.1f us', min_ns / 1e3)
+                      ELSE printf(' %.2f ms', min_ns / 1e6) END
+              || CASE WHEN scratch_bytes = 0 THEN '' WHEN scratch_bytes < 1048576 THEN printf(' and %.1f KiB scratch', scratch_bytes / 1024.0)
+                      ELSE printf(' and %.1f MiB scratch', scratch_bytes / 1048576.0) END AS text
+       FROM kernel_time k
+       WHERE k.plan_id = o.plan_id AND k.step = o.step
+         AND k.machine_id = (SELECT machine_id FROM kernel_time m WHERE m.plan_id = o.plan_id AND m.step = o.step
+                             ORDER BY measured_at DESC LIMIT 1)
+       ORDER BY taken DESC, min_ns IS NULL, min_ns)) AS measured
+  FROM v_plan p
+  CROSS JOIN plan_op o USING (plan_id)
+);
 
 -- What is the memory at the peak for? Storages, each by its largest value, and scratch.
 CREATE VIEW v_category AS

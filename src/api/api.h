@@ -22,5 +22,8 @@ neap_status neap_api_plan_by(const neap_net *net, const neap_compile_options *co
 /* neap_driver_fit, the plan of the batch as a handle (`out` may be NULL). */
 neap_status neap_api_fit(const neap_fit_by *fit, int64_t *batch, neap_memory_plan **out,
                          neap_error *error);
+/* neap_program_time_kernels of a plan; ARGUMENT for a step that it lacks. */
+neap_status neap_api_time_kernels(const neap_memory_plan *plan, int step, neap_kernel_row **row,
+                                  int *n, neap_error *error);
 
 #endif

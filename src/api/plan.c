@@ -110,6 +110,15 @@ neap_status neap_memory_plan_rows(const neap_memory_plan *plan, neap_row_kind ki
   return neap_report_rows(plan_of(plan), graph_of(plan), kind, out, error);
 }
 
+neap_status neap_api_time_kernels(const neap_memory_plan *plan, int step, neap_kernel_row **row,
+                                  int *n, neap_error *error) {
+  const int n_step = plan_of(plan)->n_node;
+  if (step < 0 || step >= n_step)
+    return neap_fail(error, NEAP_ARGUMENT,
+                     "neap_memory_plan_kernels: the plan has %d steps, got %d", n_step, step);
+  return neap_program_time_kernels(plan_of(plan), graph_of(plan), step, row, n, error);
+}
+
 /* The value a name stands for after the run; else one that the library made: a stash, a reordered
  * value. */
 int neap_memory_plan_value(const neap_memory_plan *plan, const char *blob) {

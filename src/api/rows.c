@@ -44,6 +44,20 @@ neap_status neap_net_rows(const neap_net *net, const neap_options *options, neap
 
 static void end_block(void *block) { neap_free(block); }
 
+neap_status neap_memory_plan_kernels(const neap_memory_plan *plan, int step, neap_rows **out,
+                                     neap_error *error) {
+  neap_kernel_row *row;
+  int n;
+  *out = NULL;
+  NEAP_TRY(neap_api_time_kernels(plan, step, &row, &n, error));
+  neap_status status = neap_report_list(NEAP_ROW_KERNEL, row, n, sizeof *row, out, error);
+  if (status == NEAP_OK)
+    neap_rows_own(*out, end_block, row);
+  else
+    neap_free(row);
+  return status;
+}
+
 static neap_status open_pool(neap_session *session, neap_rows **out, neap_error *error) {
   bool has_pool = neap_program_plan(neap_session_program(session))->policy == NEAP_POLICY_POOL;
 

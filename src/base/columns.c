@@ -27,6 +27,9 @@ static const neap_column op_columns[] = {NEAP_OP_MAP(COLUMN){0}};
 #define ROW neap_value_row
 static const neap_column value_columns[] = {NEAP_VALUE_MAP(COLUMN){0}};
 #undef ROW
+#define ROW neap_kernel_row
+static const neap_column kernel_columns[] = {NEAP_KERNEL_MAP(COLUMN){0}};
+#undef ROW
 #define ROW neap_region_row
 static const neap_column region_columns[] = {NEAP_REGION_ROW_MAP(COLUMN){0}};
 #undef ROW
@@ -114,8 +117,8 @@ neap_datum neap_datum_of(const neap_column *column, const void *row) {
       cell.integer = (int64_t)FIELD(int, column, row) + 1;
       break;
     case NEAP_COLUMN_REAL:
-      cell.type = NEAP_DATUM_REAL;
       cell.real = FIELD(double, column, row);
+      if (!(unless_0 && cell.real == 0)) cell.type = NEAP_DATUM_REAL;
       break;
     case NEAP_COLUMN_BOOL:
       cell.type = NEAP_DATUM_BOOL;

@@ -19,7 +19,7 @@ typedef struct chooser {
   int first;                  /* of this graph's choices in out */
   int *index;                 /* by node: its place in out */
   const neap_kernel **kernel; /* by node: settled kernel of the pair, NULL before */
-  neap_layout *layout;        /* by value, as chosen so far */
+  neap_layout *layout;        /* by value, as chosen so far; NULL: as the values have it */
 } chooser;
 
 static neap_layout *new_layouts(chooser *c, int n) {
@@ -123,7 +123,8 @@ static verdict ask(chooser *c, int n, const neap_kernel *kernel, const neap_choi
   for (int i = 0; i < node->n_in; i++) {
     if (node->in[i] < 0) continue;
     type[i] = c->graph->value[node->in[i]].type;
-    if (!trial) in_layout[i] = c->layout[node->in[i]];
+    const neap_value *value = &c->graph->value[node->in[i]];
+    if (!trial) in_layout[i] = c->layout != NULL ? c->layout[node->in[i]] : value->layout;
   }
   for (int k = 0; k < node->n_out; k++) type[node->n_in + k] = c->graph->value[node->out[k]].type;
 
@@ -169,9 +170,8 @@ static verdict ask_like(chooser *c, int n, const neap_kernel *kernel, const neap
   return v == TAKEN && !fits(node, choice, like) ? REFUSED : v;
 }
 
-/* The first kernel of that engine for the node's dtypes; NULL: none. */
-static const neap_kernel *kernel_of_engine(const neap_graph *graph, const neap_node *node,
-                                           neap_engine engine) {
+const neap_kernel *neap_graph_kernel(const neap_graph *graph, const neap_node *node,
+                                     neap_engine engine) {
   if (node->op->kernels == NULL) return NULL;
   for (const neap_kernel *k = node->op->kernels; k->run != NULL; k++)
     if (k->engine == engine && dtypes_fit(graph, node, k)) return k;
@@ -193,7 +193,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   const neap_graph *graph = c->graph;
   for (int m = n + 1; m < graph->n_node; m++) {
     if (graph->node[m].forward != n) continue;
-    const neap_kernel *kernel = kernel_of_engine(graph, &graph->node[m], engine);
+    const neap_kernel *kernel = neap_graph_kernel(graph, &graph->node[m], engine);
     /* Without a kernel of the engine the backward takes another one's, unless it is to read what
      * the engine has left in its own format. */
     if (kernel == NULL && has_stash(graph, &graph->node[n])) return REFUSED;
@@ -207,7 +207,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
    * for the next engine. */
   for (int m = n + 1; m < graph->n_node; m++)
     if (graph->node[m].forward == n)
-      c->kernel[m] = kernel_of_engine(graph, &graph->node[m], engine);
+      c->kernel[m] = neap_graph_kernel(graph, &graph->node[m], engine);
   return TAKEN;
 }
 
@@ -356,6 +356,19 @@ neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options
   return status;
 }
 
+neap_status neap_graph_ask(const neap_graph *graph, int n, const neap_kernel *kernel,
+                           const neap_choice *pair, const neap_choice *like, neap_choices *room,
+                           neap_choice *choice, bool *taken, neap_error *error) {
+  const neap_choose_options options = {.n_thread = graph->node[n].choice.n_thread,
+                                       .scratch_limit = SIZE_MAX};
+  graph_asked asked = {0};
+  chooser c = {.graph = graph, .options = &options, .out = room, .asked = &asked};
+  verdict v = ask(&c, n, kernel, pair, false, like, SIZE_MAX, choice);
+  graph_asked_fini(&asked);
+  *taken = v == TAKEN;
+  return v == NO_MEMORY ? graph_no_memory(error) : NEAP_OK;
+}
+
 neap_status neap_choices_recompute(neap_choices *choices, const neap_recomputed *recomputed,
                                    neap_error *error) {
   neap_arena *arena = &choices->arena;
@@ -369,7 +382,7 @@ neap_status neap_choices_recompute(neap_choices *choices, const neap_recomputed 
 
 /* Whether the bits of node's choice may depend on its number of threads. */
 static bool counts_threads(const neap_graph *graph, const neap_node *node, neap_engine engine) {
-  const neap_kernel *kernel = kernel_of_engine(graph, node, engine);
+  const neap_kernel *kernel = neap_graph_kernel(graph, node, engine);
   /* A control op has none: its subnets' nodes are compared. */
   return kernel != NULL && !kernel->any_team;
 }

@@ -253,6 +253,15 @@ typedef struct neap_choose_options {
 
 neap_status neap_graph_choose(const neap_graph *graph, const neap_choose_options *options,
                               neap_choices *out, neap_error *error);
+/* What one kernel would choose for node n of a laid-out graph, without a limit of scratch: with the
+ * layouts that the values have. `pair` and `like` as in neap_choose, both may be NULL. The lists of
+ * the choice are in the room's arena, which must begin empty. */
+neap_status neap_graph_ask(const neap_graph *graph, int n, const neap_kernel *kernel,
+                           const neap_choice *pair, const neap_choice *like, neap_choices *room,
+                           neap_choice *choice, bool *taken, neap_error *error);
+/* The first kernel of that engine for the node's dtypes; NULL: none. */
+const neap_kernel *neap_graph_kernel(const neap_graph *graph, const neap_node *node,
+                                     neap_engine engine);
 /* Says which nodes of the laid-out graph are to run again; copied. */
 neap_status neap_choices_recompute(neap_choices *choices, const neap_recomputed *recomputed,
                                    neap_error *error);

@@ -89,6 +89,28 @@ static int banks(lua_State *L) { return push_kind(L, NEAP_ROW_BANK); }
 static int rewrites(lua_State *L) { return push_kind(L, NEAP_ROW_REWRITE); }
 static int regions(lua_State *L) { return push_kind(L, NEAP_ROW_REGION); }
 
+/* plan:_kernels(step) -> rows of the kernels that could run the op of the step, timed now; the
+ * database keeps them, if it has the plan. What it fails to do is said. */
+static int kernels(lua_State *L) {
+  const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
+  const int step = (int)neap_lua_check_integer(L, 2) - 1;
+  neap_db *db = neap_lua_store(L);
+  const int64_t plan_id = neap_memory_plan_figures(plan).plan_id;
+  neap_rows **rows = neap_lua_new_cursor(L);
+  const void *row;
+  NEAP_LUA_TRY(L, neap_memory_plan_kernels(plan, step, rows, &error));
+  lua_newtable(L);
+  for (lua_Integer i = 1;; i++) {
+    NEAP_LUA_TRY(L, neap_rows_next(*rows, &row, &error));
+    if (row == NULL) return 1;
+    neap_lua_push_row(L, NEAP_ROW_KERNEL, row);
+    lua_rawseti(L, -2, i);
+    neap_error lost = {0};
+    if (db != NULL && plan_id != 0 && neap_db_note_kernel(db, plan_id, row, &lost) != NEAP_OK)
+      neap_lua_warn(L, lost.message);
+  }
+}
+
 /* plan:_gone(name) -> why the blob has no value, and the op that has absorbed it, if one has; nil
  * when it is none of the net's */
 static int gone(lua_State *L) {
@@ -261,6 +283,7 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_values", values, NEAP_LUA_ALONE | 1},
                                          {"_rewrites", rewrites, NEAP_LUA_ALONE | 1},
                                          {"_regions", regions, NEAP_LUA_ALONE | 1},
+                                         {"_kernels", kernels, NEAP_LUA_ALONE | 2},
                                          {"_gone", gone, NEAP_LUA_ALONE | 2},
                                          {"_value", value_of, NEAP_LUA_ALONE | 2},
                                          {"_explain", explain, NEAP_LUA_ALONE | 2},

@@ -247,6 +247,14 @@ bool neap_onednn_sums_bytes(void) {
   return (isa & wide) == wide || (isa & narrow) == narrow;
 }
 
+bool neap_onednn_ask_algorithm(neap_onednn_case *c) {
+  if (!have_engine() || !can_count(c)) return false;
+  onednn_enter(threads_of(c), false);
+  bool good = ask_algorithm(c);
+  onednn_leave();
+  return good;
+}
+
 bool neap_onednn_ask_bytes(neap_onednn_case *c) {
   if (!have_engine() || !can_count(c)) return false;
   onednn_enter(threads_of(c), false);

@@ -88,6 +88,8 @@ typedef struct neap_onednn neap_onednn;
 /* False: oneDNN has no kernel better than plain loops for this case, or a layout of its own
  * making. */
 bool neap_onednn_ask(neap_onednn_case *problem);
+/* The same with the algorithm given. */
+bool neap_onednn_ask_algorithm(neap_onednn_case *problem);
 /* The same with algorithm and layouts given: sets the bytes alone. */
 bool neap_onednn_ask_bytes(neap_onednn_case *problem);
 /* Whether this processor sums products of bytes exactly: by VNNI or AMX. Older instructions add up

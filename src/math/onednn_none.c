@@ -8,6 +8,11 @@ bool neap_onednn_ask(neap_onednn_case *problem) {
   return false;
 }
 
+bool neap_onednn_ask_algorithm(neap_onednn_case *problem) {
+  (void)problem;
+  return false;
+}
+
 bool neap_onednn_ask_bytes(neap_onednn_case *problem) {
   (void)problem;
   return false;

@@ -23,6 +23,7 @@
 #define NEAP_DB_H
 
 typedef struct neap_db neap_db;
+struct neap_kernel_row; /* neap/rows.h */
 
 /* $NEAP_DB, else $XDG_DATA_HOME/neap/neap.db, else ~/.local/share/neap/neap.db; NULL when $NEAP_DB
  * is "off". Valid until this thread calls it again. */
@@ -111,6 +112,10 @@ NEAP_API neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *o
  * "f32" or "bf16", operations a second, or "memory", bytes a second. ARGUMENT, DB errors. */
 NEAP_API neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread,
                                        double per_second, neap_error *error);
+/* How long a kernel took here that could run a step of a stored plan, as neap_memory_plan_kernels
+ * tells it, in place of what was known of it. DB when there is no such plan. */
+NEAP_API neap_status neap_db_note_kernel(neap_db *db, int64_t plan_id,
+                                         const struct neap_kernel_row *row, neap_error *error);
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 

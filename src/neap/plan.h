@@ -80,6 +80,12 @@ typedef struct neap_drawing {
 } neap_drawing;
 NEAP_API neap_status neap_memory_plan_svg(const neap_memory_plan *plan, const neap_drawing *drawing,
                                           char **out, neap_error *error);
+/* Times each kernel that could run the op of a step (NEAP_ROW_KERNEL): other engines, and the other
+ * algorithm of an engine that has two, on operands of the op's sizes that are made for it. No rows
+ * where there is no other kernel. It takes the bytes of the operands once more, and some tenths of
+ * a second. ARGUMENT for a step that the plan lacks. To be ended before the plan. */
+NEAP_API neap_status neap_memory_plan_kernels(const neap_memory_plan *plan, int step,
+                                              neap_rows **out, neap_error *error);
 /* Checks the plan by code of its own, which shares none with the planner: PLAN error that names the
  * two values at fault. */
 NEAP_API neap_status neap_memory_plan_verify(const neap_memory_plan *plan, neap_error *error);

@@ -273,7 +273,8 @@ typedef struct neap_choose {
   bool train;                   /* backward ops of this pair follow, or this is one of them */
   const neap_choice *pair;      /* the forward op's choice, when this is a backward op; else NULL */
   /* made for the same op with larger operands, whose algorithm and layouts this one is to have;
-   * NULL: free. What comes out differently is refused by the caller */
+   * NULL: free. What comes out differently is refused by the caller. Where a kernel says `how`, the
+   * lists of layouts may be NULL: then the algorithm alone is asked for */
   const neap_choice *like;
   bool plain; /* any other layout would be refused */
   /* SIZE_MAX: none. A choice may exceed it only when nothing smaller exists */

@@ -40,7 +40,8 @@
     "why this kernel and this algorithm; null where there is no other")                          \
   X(other, TEXT, "", STORE, "the algorithm that it was taken over; null where there was none")   \
   X(other_scratch_bytes, NUMBER, "bytes", STORE, "that this one would take")                     \
-  X(other_work, REAL, "", STORE, "its operations for each one of those taken, as estimated")     \
+  X(other_work, REAL, "", STORE | UNLESS_0,                                                      \
+    "its operations for each one of those taken, as estimated; null where there was none")       \
   X(choice, TEXT, "", 0, "all of the choice of its kernel that bits may depend on")              \
   X(read_bytes, NUMBER, "bytes", STORE, "read, as the op's record counts it")                    \
   X(write_bytes, NUMBER, "bytes", STORE, "written, as the op's record counts it")                \
@@ -87,6 +88,20 @@
     "constant, frame or update")                                                                 \
   X(line, TEXT, "", STORE, "of that op's script")                                                \
   X(kept, BOOL, "", STORE, "1: the user asked to keep it")
+
+/* A kernel that could run an op, timed on operands of the op's sizes: of each engine that takes it,
+ * and of both algorithms where its engine has two. */
+#define NEAP_KERNEL_MAP(X)                                                                   \
+  X(step, INDEX, "step", STORE | PRINT, "of the plan: joins plan_op")                        \
+  X(kernel_no, INDEX, "", STORE, "in the order in which the op's kernels are tried")         \
+  X(name, TEXT, "", PRINT, "of the op")                                                      \
+  X(type, TEXT, "", PRINT, "of the op")                                                      \
+  X(engine, TEXT, "", STORE | PRINT, "`ref`, `blas` or `dnnl`")                              \
+  X(algorithm, TEXT, "", STORE | PRINT, "`winograd`, ..; null where the engine has but one") \
+  X(taken, BOOL, "", STORE | PRINT, "1: the kernel of the plan")                             \
+  X(min_ns, NUMBER, "ns", STORE | PRINT, "its fastest call; null where it was not timed")    \
+  X(scratch_bytes, NUMBER, "bytes", STORE | PRINT, "that it would take")                     \
+  X(untimed, TEXT, "", SOME, "why it was not timed; null where it was")
 
 #define NEAP_REGION_ROW_MAP(X)                                                                   \
   X(region, TEXT, "", PRINT, "parameters, gradients, state, io, constants, arena or frames")     \
@@ -365,25 +380,26 @@
     "taken while each step of the last run ran; 0 for steps that it did not reach")
 
 /* X(symbol, word, map, what a row is) */
-#define NEAP_ROW_MAP(X)                                                                \
-  X(OP, op, NEAP_OP_MAP, "a step of the plan")                                         \
-  X(VALUE, value, NEAP_VALUE_MAP, "a value of the plan, and where it lies")            \
-  X(REGION, region, NEAP_REGION_ROW_MAP, "a region, and its bytes")                    \
-  X(BANK, bank, NEAP_BANK_ROW_MAP, "a memory bank, `main` first; none without banks")  \
-  X(REWRITE, rewrite, NEAP_REWRITE_MAP,                                                \
-    "a rewrite of a net that does not train, as they were made")                       \
-  X(FIGURES, figures, NEAP_FIGURE_MAP, "a plan and its runs in figures; one row")      \
-  X(PLAN, plan, NEAP_PLAN_MAP, "a plan in the database, besides its figures")          \
-  X(RUN, run, NEAP_RUN_MAP, "a run in the database")                                   \
-  X(PROGRAM, program, NEAP_PROGRAM_MAP, "a program of a run in the database")          \
-  X(RUN_OP, run_op, NEAP_RUN_OP_MAP, "a step of the plan, timed")                      \
-  X(DRY_RUN, dry_run, NEAP_DRY_RUN_MAP, "the totals of a dry run; one row")            \
-  X(DRY_ROW, dry_row, NEAP_DRY_ROW_MAP, "a value of a dry run: a blob's data or diff") \
-  X(DRY_LAYER, dry_layer, NEAP_DRY_LAYER_MAP, "a layer of a dry run")                  \
-  X(DRY_SLOT, dry_slot, NEAP_DRY_SLOT_MAP,                                             \
-    "a slot of a dry run: what begins at one address of the arena")                    \
-  X(COUNTS, counts, NEAP_COUNT_MAP, "bytes by the classes of Torch's optnet; one row") \
-  X(BLOB, blob, NEAP_BLOB_MAP, "a blob of a workspace")                                \
+#define NEAP_ROW_MAP(X)                                                                   \
+  X(OP, op, NEAP_OP_MAP, "a step of the plan")                                            \
+  X(VALUE, value, NEAP_VALUE_MAP, "a value of the plan, and where it lies")               \
+  X(REGION, region, NEAP_REGION_ROW_MAP, "a region, and its bytes")                       \
+  X(BANK, bank, NEAP_BANK_ROW_MAP, "a memory bank, `main` first; none without banks")     \
+  X(REWRITE, rewrite, NEAP_REWRITE_MAP,                                                   \
+    "a rewrite of a net that does not train, as they were made")                          \
+  X(FIGURES, figures, NEAP_FIGURE_MAP, "a plan and its runs in figures; one row")         \
+  X(PLAN, plan, NEAP_PLAN_MAP, "a plan in the database, besides its figures")             \
+  X(RUN, run, NEAP_RUN_MAP, "a run in the database")                                      \
+  X(PROGRAM, program, NEAP_PROGRAM_MAP, "a program of a run in the database")             \
+  X(RUN_OP, run_op, NEAP_RUN_OP_MAP, "a step of the plan, timed")                         \
+  X(KERNEL, kernel, NEAP_KERNEL_MAP, "a kernel that could run a step of the plan, timed") \
+  X(DRY_RUN, dry_run, NEAP_DRY_RUN_MAP, "the totals of a dry run; one row")               \
+  X(DRY_ROW, dry_row, NEAP_DRY_ROW_MAP, "a value of a dry run: a blob's data or diff")    \
+  X(DRY_LAYER, dry_layer, NEAP_DRY_LAYER_MAP, "a layer of a dry run")                     \
+  X(DRY_SLOT, dry_slot, NEAP_DRY_SLOT_MAP,                                                \
+    "a slot of a dry run: what begins at one address of the arena")                       \
+  X(COUNTS, counts, NEAP_COUNT_MAP, "bytes by the classes of Torch's optnet; one row")    \
+  X(BLOB, blob, NEAP_BLOB_MAP, "a blob of a workspace")                                   \
   X(POOL, pool, NEAP_POOL_MAP, "the pool of a session; one row, none where addresses are planned")
 
 typedef enum neap_row_kind {
@@ -436,6 +452,9 @@ typedef struct neap_op_row {
 typedef struct neap_value_row {
   NEAP_VALUE_MAP(X)
 } neap_value_row;
+typedef struct neap_kernel_row {
+  NEAP_KERNEL_MAP(X)
+} neap_kernel_row;
 typedef struct neap_region_row {
   NEAP_REGION_ROW_MAP(X)
 } neap_region_row;

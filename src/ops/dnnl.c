@@ -37,6 +37,10 @@ neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kin
 /* As choose->like says; else as oneDNN likes best. */
 static bool ask(const neap_choice *like, neap_onednn_case *c) {
   if (like == NULL) return neap_onednn_ask(c);
+  if (like->in == NULL) {
+    c->algorithm = (neap_onednn_algorithm)like->algorithm;
+    return neap_onednn_ask_algorithm(c);
+  }
   /* Given layouts and algorithm, it only says what bytes that takes. */
   for (int i = 0; i < c->n_in; i++) c->in_layout[i] = like->in[i];
   for (int i = 0; i < c->n_out; i++) c->out_layout[i] = like->out[i];

@@ -196,7 +196,7 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   /* Of halves oneDNN has the primitive alone, which takes any rows. */
   if (neap_is_half(y->dtype)) {
     few = turned = false;
-    if (deep) return false;
+    if (deep || (choose->like != NULL && choose->like->algorithm == PRODUCT)) return false;
   }
   bool by_product = few || turned || deep;
   if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;

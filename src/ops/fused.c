@@ -223,12 +223,16 @@ static bool choose_fc_dnnl(neap_choose *choose) {
              neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
   /* Of halves oneDNN has the primitive alone, which takes any rows and adds to what y holds; of
    * deep sums it keeps too few digits. */
-  if (neap_is_half(choose->in[0].dtype)) {
+  const bool is_half = neap_is_half(choose->in[0].dtype);
+  if (is_half) {
     if (columns == 0 || choose->in[NEAP_FUSED_W].shape.dim[1] > NEAP_DEEP) return false;
     few = false;
   }
   bool by_product = few;
   if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;
+  /* Who asks for an algorithm may ask for one that there is not. */
+  const bool has_both = !is_half && !has_z(choose->n_in, choose->in);
+  if (by_product != few && !has_both) return false;
   if (by_product) {
     choose->choice->algorithm = PRODUCT;
     choose->choice->how = "product";

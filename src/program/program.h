@@ -140,6 +140,14 @@ typedef struct neap_run {
  * see. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error);
 
+/* ---- kernels side by side (kernel_times.c) ---------------------------------------------------- */
+
+/* Times each kernel that could run the op of a step: rows as neap/rows.h has them, *out from
+ * neap_alloc, whose texts are the graph's and static ones. No rows where there is no other kernel.
+ * Takes the bytes of the op's operands once more, and up to a second or two. */
+neap_status neap_program_time_kernels(const neap_plan *plan, const neap_graph *graph, int step,
+                                      neap_kernel_row **out, int *n, neap_error *error);
+
 /* ---- one op alone (single.c): initialisers and eager calls ----------------------------------- */
 
 /* An op bound for given input types, all operands plain. Immutable but for its call: one thread at

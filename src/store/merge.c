@@ -161,8 +161,6 @@ static const char find_or_add[] =
   "o.net_id JOIN main.plan m ON m.net_id = n.new AND m.key = o.key AND m.digest = o.digest;"
   "INSERT INTO to_run SELECT o.run_id, m.run_id, 0 FROM other.run o JOIN main.run m USING (uuid);"
   "INSERT OR IGNORE INTO main.plan_cache SELECT * FROM other.plan_cache;"
-  "INSERT OR IGNORE INTO main.tuning SELECT t.new, o.op_key, o.kernel, o.min_ns, o.scratch_bytes, "
-  "o.measured_at FROM other.tuning o JOIN to_machine t ON t.old = o.machine_id;"
   "INSERT OR IGNORE INTO main.machine_peak SELECT t.new, o.what, o.n_thread, o.per_second, "
   "o.measured_at FROM other.machine_peak o JOIN to_machine t ON t.old = o.machine_id;";
 

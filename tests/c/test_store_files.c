@@ -10,20 +10,20 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
     18);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 18);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 19);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
   neap_db_close(store);
 }
 
@@ -54,7 +54,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 8);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
   CHECK_EQ(ask(store, "SELECT net_id FROM v_net WHERE name = 'kept' AND text = 'net kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
@@ -109,6 +109,8 @@ TEST(runs_of_the_schema_before_programs_have_one) {
            6);
   CHECK_EQ(ask(store, "SELECT ns FROM mine WHERE run_id = 4"), 8); /* the user's own view */
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_cache"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'tuning'"), 0);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM v_kernel"), 0);
   char *report = NULL;
   CHECK_OK(neap_db_check(store, &report, &error));
   neap_free(report);

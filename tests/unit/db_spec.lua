@@ -288,6 +288,8 @@ describe("the database", function()
   end)
 
   it("answers every example of its manual and every canned query", function()
+    assert.equal(0, select(2, shell(("NEAP_DB=%s %s profile kernels lenet --train --batch 8 2>&1")
+      :format(path, program))))
     local file = io.open "db/README.md"
     if file then
       local n = 0

@@ -21,6 +21,7 @@ local tables = {
     besides = { "plan_id", "uuid", "net_id", "net", "used_no", "n_hit" } },
   run = { "run", besides = { "run_id", "uuid", "plan_id", "machine_id", "starred" } },
   run_op = { "run_op", besides = { "run_id" } },
+  kernel_time = { "kernel", besides = { "plan_id", "machine_id", "measured_at" } },
 }
 
 local function names_of(columns, wanted)

@@ -1,4 +1,4 @@
---- neap profile list|show|run: measured runs.
+--- neap profile list|show|run|kernels: measured runs, and kernels that could run an op.
 -- @module neap.cli.profile
 
 local fail = require("neap.core").fail
@@ -14,19 +14,20 @@ select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as med
 from v_op_time where run_id = :id order by median_ns desc limit 40]]
 
 return {
-  name = "profile", summary = "Measured runs: list them, show one op by op, or make one.",
+  name = "profile",
+  summary = "Measured runs: list them, show one op by op, or make one; kernels side by side.",
   define = function(command)
     local whole = require("neap.cli").whole
-    command:argument "action":choices { "list", "show", "run" }
+    command:argument "action":choices { "list", "show", "run", "kernels" }
     command:argument "what":args "?"
-      :description "show: a run's number (the newest with op times without); run: a net file or \z
-        zoo name."
+      :description "show: a run's number (the newest with op times without); run, kernels: a \z
+        net file or zoo name."
     command:option "--db":argname "<file>"
       :description "list, show: the database file; the default one without."
     command:option "--steps":argname "<n>":convert(whole(1)):default "10"
       :description "run: steps timed."
-    command:flag "--train":description "run: the training step."
-    command:option "--batch":argname "<n>":convert(whole(1)):description "run: batch size."
+    command:flag "--train":description "run, kernels: the training step."
+    command:option "--batch":argname "<n>":convert(whole(1)):description "run, kernels: batch size."
     command:option "--trace":argname "<file>"
       :description "run: write the last steps, call by call, for other programs to show."
     command:option "--format":choices(require("neap.report.trace").formats)
@@ -40,8 +41,18 @@ return {
       cli.usage "profile: --trace is for profile run NET: calls are not stored one by one"
     end
     if args.format and not args.trace then cli.usage "profile: --format is for --trace FILE" end
+    local has_net = args.action == "run" or args.action == "kernels"
+    if has_net and not args.what then
+      cli.usage(("profile %s needs a net: a file, or a name of the zoo"):format(args.action))
+    end
+    if args.action == "kernels" then
+      local netfile = require "neap.net.file"
+      local file = netfile.load(args.what)
+      local memory = netfile.memory(file, require("neap.memory.options").of_command(args))
+      local plan = netfile.plan(file, { train = args.train, batch = args.batch }, memory)
+      return cli.show(plan:kernels(), args)
+    end
     if args.action == "run" then
-      if not args.what then cli.usage "profile run needs a net: a file, or a name of the zoo" end
       local file = require("neap.net.file").load(args.what)
       return cli.show(require("neap.bench").profile(file, {
         train = args.train,

@@ -15,7 +15,6 @@ local plans = "plan_id in (select plan_id from program where run_id in (select r
 local of_runs = {
   meta = "true",
   plan_cache = "false",
-  tuning = "false",
   machine = "machine_id in (select machine_id from run where %s)",
   machine_peak = "machine_id in (select machine_id from run where %s)",
   net = "net_id in (select net_id from plan where " .. plans .. ")",

@@ -4,6 +4,7 @@ local again = require "neap.plan.again"
 local core = require "neap.core"
 local diff = require "neap.plan.diff"
 local html = require "neap.report.html"
+local kernels = require "neap.plan.kernels"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
@@ -275,6 +276,9 @@ function Plan:explain(blob)
   if name and again.is_known(self) and text:find('keep = {"', 1, true) then
     text = text:gsub("keep = {\"[^\n]*", function() return keep_price(self, name) end)
   end
+  local maker = rows[1] and self:_ops()[rows[1].first_step]
+  local kernel = maker and kernels.line(self, maker)
+  if kernel then text = text .. kernel .. "\n" end
   return report.new {
     rows = rows,
     text = text,

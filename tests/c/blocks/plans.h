@@ -69,6 +69,23 @@ CALL(memory_plan_graph_text) { return neap_memory_plan_graph_text(s->plan, &s->t
 CALL(memory_plan_dot) { return neap_memory_plan_dot(s->plan, 1, &s->text, error); }
 CALL(memory_plan_svg) { return neap_memory_plan_svg(s->plan, NULL, &s->text, error); }
 CALL(memory_plan_verify) { return neap_memory_plan_verify(s->plan, error); }
+/* Times differ from call to call, the number of kernels does not. */
+CALL(memory_plan_kernels) {
+  const void *row = NULL;
+  neap_rows *rows = NULL;
+  neap_status status = NEAP_OK;
+  int n_row = 0;
+  const int n_step = (int)neap_memory_plan_figures(s->plan).n_op;
+  for (int step = 0; step < n_step && status == NEAP_OK; step++) {
+    status = neap_memory_plan_kernels(s->plan, step, &rows, error);
+    while (status == NEAP_OK && (status = neap_rows_next(rows, &row, error)) == NEAP_OK &&
+           row != NULL)
+      n_row++;
+    neap_rows_free(rows);
+  }
+  s->number[0] = status == NEAP_OK ? n_row : 0;
+  return status;
+}
 CALL(memory_plan_dry_run) { return neap_memory_plan_dry_run(s->plan, s->net, &s->out_log, error); }
 CALL(net_graph_text) { return neap_net_graph_text(s->net, s->options, true, &s->text, error); }
 CALL(net_graph_hash) {
@@ -145,6 +162,7 @@ static const entry plans_entries[] = {
   {"neap_memory_plan_dot", NET | HANDLES, call_memory_plan_dot, NULL, false},
   {"neap_memory_plan_svg", NET | HANDLES, call_memory_plan_svg, NULL, false},
   {"neap_memory_plan_verify", NET | HANDLES, call_memory_plan_verify, NULL, false},
+  {"neap_memory_plan_kernels", NET | HANDLES, call_memory_plan_kernels, NULL, false},
   {"neap_memory_plan_dry_run", NET | HANDLES, call_memory_plan_dry_run, NULL, false},
   {"neap_net_graph_text", NET, call_net_graph_text, NULL, false},
   {"neap_net_graph_hash", NET, call_net_graph_hash, NULL, false},

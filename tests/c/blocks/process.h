@@ -70,6 +70,10 @@ CALL(db_prune) {
   return status;
 }
 CALL(db_note_peak) { return neap_db_note_peak(s->db, "f32", 2, 1e9, error); }
+CALL(db_note_kernel) {
+  const neap_kernel_row row = {.step = 1, .kernel_no = 0, .engine = "ref", .min_ns = 5};
+  return neap_db_note_kernel(s->db, neap_session_figures(s->session).plan_id, &row, error);
+}
 CALL(db_vacuum) { return neap_db_vacuum(s->db, error); }
 CALL(db_merge) {
   neap_merged done;
@@ -159,6 +163,7 @@ static const entry process_entries[] = {
   {"neap_db_backup", DB, call_db_backup, NULL, false},
   {"neap_db_prune", DB, call_db_prune, NULL, false},
   {"neap_db_note_peak", DB, call_db_note_peak, NULL, false},
+  {"neap_db_note_kernel", DB | WS | NET | SESSION, call_db_note_kernel, NULL, false},
   {"neap_db_vacuum", DB, call_db_vacuum, NULL, false},
   {"neap_db_merge", DB, call_db_merge, NULL, false},
   {"neap_db_note_script", DB, call_db_note_script, NULL, false},
