@@ -129,6 +129,18 @@ describe("a trainer's fit", function()
     t:fit(set(), { verbose = 0 })
   end)
 
+  it("hands on whatever a callback raises, a checkpoint beside it or not", function()
+    local t <close> = trainer()
+    local path = os.tmpname() .. ".safetensors"
+    for _, what in ipairs { 42, true } do
+      local ok, err = pcall(t.fit, t, set(), { verbose = 0, checkpoint = path,
+        on_step = function() error(what) end })
+      assert.is_false(ok)
+      assert.are.equal(what, err)
+    end
+    os.remove(path)
+  end)
+
   it("says what shape its examples had so far, and takes the next right batch", function()
     local t <close> = trainer()
     local function batch(n) return { x = neap.rand(4, n), y = neap.zeros { 4, dtype = "i64" } } end

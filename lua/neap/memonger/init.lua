@@ -577,8 +577,7 @@ function memonger.run_schema_check(net)
     end
     net = built
   end
-  check_net(net, "run_schema_check"):clone()
-  return net:check()
+  return check_net(net, "run_schema_check"):check()
 end
 
 --- Puts one Free behind the last reader of every blob that is made and read in the net and that

@@ -391,7 +391,7 @@ function Module.tie(self, a, b)
 
   -- The second one's own numbers, and the state of an optimizer beside them, are given up.
   if second.home then take_out(second) end
-  second.value, second.tied = nil, first
+  second.value, second.beside, second.tied = nil, nil, first
   tree.changed(second.owner)
   tree.changed(self)
   return self

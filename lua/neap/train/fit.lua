@@ -407,7 +407,7 @@ function Trainer:fit(set, given)
   end
 
   -- Ctrl-C leaves a file to resume from; after any other error the last one stands.
-  if o.path and type(result) ~= "string" and result.code == "interrupted" then
+  if o.path and type(result) == "table" and result.code == "interrupted" then
     must(self:save(o.path))
   end
   error(result, 0)

@@ -59,7 +59,7 @@ end
 -- ---- losses that are not finite -----------------------------------------------------------------
 
 local function is_not_finite(err)
-  return type(err) ~= "string" and err.op == "CheckFinite"
+  return type(err) == "table" and err.op == "CheckFinite"
     or tostring(err):find("where a finite number is expected", 1, true) ~= nil
 end
 
