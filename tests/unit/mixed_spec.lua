@@ -37,6 +37,55 @@ describe("the arena in bf16", function()
   end
 end)
 
+describe("a Linear layer of few rows", function()
+  local function plan_at(rows, train, n_out)
+    local m = nn.Sequential { input = { 200 }, nn.Linear { 200, n_out }, nn.Tanh(),
+      nn.Linear { n_out, 10 } }
+    return m:plan { batch = rows, train = train, loss = nn.MseLoss(), dtype = "bf16",
+      store = false }
+  end
+
+  it("is trained with its weight as it is, and gives halves", function()
+    local few, many = dtypes_of(plan_at(8, true, 100)), dtypes_of(plan_at(16, true, 100))
+    assert.is_nil(few["linear1.weight.bf16"])
+    assert.are.equal("bf16", many["linear1.weight.bf16"])
+    assert.are.equal("bf16", few.tanh1)
+  end)
+
+  it("casts it in inference, where that is done once, and where it is no larger than rows are",
+    function()
+      assert.are.equal("bf16", dtypes_of(plan_at(8, false, 100))["linear1.weight.bf16"])
+      assert.are.equal("bf16", dtypes_of(plan_at(8, true, 4))["linear1.weight.bf16"])
+    end)
+
+  it("takes less arena so: VGG's at most half of that in f32", function()
+    local f32, bf16 = plan_of("vgg16:8", {}), plan_of("vgg16:8", { dtype = "bf16" })
+    assert.is_true(bf16.arena_bytes <= 0.5 * f32.arena_bytes)
+  end)
+
+  it("has the gradient of f32 within the rounding of its operands", function()
+    neap.seed(4)
+    local x, w = neap.randn(4, 300), neap.randn(128, 300)
+    local net = neap.net "few"
+    local wp, xp = net:param("w", w.shape), net:input("x", x.shape)
+    local y = net:FC({ net:Mul({ xp, xp }), wp })
+    local g = net:gradient(net:Sum(net:Mul({ y, y })), { wrt = { wp } })[wp]
+    net:outputs { g }
+    local got = {}
+    for _, dtype in ipairs { "f32", "bf16" } do
+      local ws <close> = neap.workspace { store = false }
+      ws:init(net)
+      ws:feed("w", w)
+      ws:feed("x", x)
+      ws:run(net, {}, { dtype = dtype })
+      got[dtype] = ws:fetch(g)
+    end
+    local far = (got.f32 - got.bf16):abs():max():item() / got.f32:abs():max():item()
+    assert.is_true(far < 4 * unit.bf16, far)
+    assert.is_true(far > 0, "nothing was rounded")
+  end)
+end)
+
 describe("in mixed precision", function()
   it("parameters, gradients, state, inputs, outputs and losses stay f32", function()
     local plan = plan_of("resnet18c:2", { dtype = "bf16" })
