@@ -73,6 +73,7 @@ end
 -- them in training too, and trains nothing.
 local function bn(n, x)
   n:expect(1, 1)
+  n:check_rank(1, x, 2)
   local p = n:options "bn_param"
   local eps, momentum = p:number("eps", 1e-5), p:number("momentum", 0.9)
   local frozen, c = p:flag("frozen", false), { x.shape[2] }
