@@ -344,8 +344,11 @@ static void help_default(const neap_attr *attr, neap_buffer *out) {
       break;
     }
     default:
-      for (int i = 0; i < attr->value.n; i++)
-        neap_buffer_add(out, "%s%lld", i == 0 ? "{" : ",", (long long)attr->value.ints[i]);
+      for (int i = 0; i < attr->value.n; i++) {
+        int64_t item = attr->value.ints[i];
+        if (attr->type == NEAP_ATTR_AXES) item = neap_axis_said(item);
+        neap_buffer_add(out, "%s%lld", i == 0 ? "{" : ",", (long long)item);
+      }
       neap_buffer_add(out, attr->value.n > 0 ? "}" : "{}");
   }
 }

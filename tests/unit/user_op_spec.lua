@@ -211,6 +211,68 @@ describe("an op of a script", function()
     assert.are.same({ 0, 0, 0 }, x:spec_range { up = 0, down = 0 }:abs():totable())
   end)
 
+  it("has attributes of all types, whose defaults are what is not given", function()
+    local seen
+    neap.op { "SpecOptions", inputs = { "x" }, outputs = { "y" },
+      attrs = { { "number", "number", 1.5, doc = "a" }, { "integer", "integer", 7, doc = "a" },
+        { "boolean", "boolean", true, doc = "a" },
+        { "choice", "choice", "two", choices = { "one", "two" }, doc = "a" },
+        { "axis", "axis", 2, doc = "a" }, { "axes", "axes", { 1, -1 }, doc = "a" },
+        { "shape", "shape", { 2, 3 }, doc = "a" }, { "dtype", "dtype", "f64", doc = "a" } },
+      run = function(o, a)
+        seen = o
+        return a + 0
+      end }
+    local defaults = { number = 1.5, integer = 7, boolean = true, choice = "two", axis = 2,
+      axes = { 1, -1 }, shape = { 2, 3 }, dtype = "f64" }
+    local given = { number = 2, integer = 8, boolean = false, choice = "one", axis = -1,
+      axes = { 2 }, shape = { 4 }, dtype = "i8" }
+    x:spec_options()
+    assert.are.same(defaults, seen)
+    x:spec_options(given)
+    assert.are.same(given, seen)
+
+    -- in a net, and in its text, the same
+    local ws <close> = neap.workspace { store = false }
+    for _, want in ipairs { defaults, given } do
+      local net = neap.net "n"
+      net:outputs { net:SpecOptions(net:input("a", { 3 }), "y", want == given and given or {}) }
+      for _, n in ipairs { net, neap.net_from(net:text()) } do
+        seen = nil
+        ws:run(n, { a = x })
+        assert.are.same(want, seen)
+      end
+    end
+
+    -- its page counts dimensions from 1, as its caller does
+    local page = tostring(neap.help "SpecOptions")
+    for _, line in ipairs { "float, 1.5: a", "int, 7: a", "bool, true: a", "one|two, two: a",
+      "axis, 2: a", "axes, {1,-1}: a", "ints, {2,3}: a", "dtype, f64: a" } do
+      assert.is_truthy(page:find(line, 1, true), line .. " is not in " .. page)
+    end
+  end)
+
+  it("is refused defaults that its attributes do not take", function()
+    local function define(...)
+      return neap.op { "SpecBad", inputs = { "x" }, outputs = { "y" }, attrs = { ... },
+        run = function(_, a) return a end }
+    end
+    local function attr(type, default)
+      return { "a", type, default, doc = "a", choices = type == "choice" and { "one" } or nil }
+    end
+    said({ 'expects "one"', '"three"' }, define, attr("choice", "three"))
+    said("expects a dimension, from 1", define, attr("axis", 0))
+    said("expects dimensions, from 1", define, attr("axes", { 0 }))
+    said("expects a shape", define, attr("shape", { -1 }))
+    said("expects a dtype", define, attr("dtype", "f33"))
+    said("expects an integer", define, attr("integer", 1.5))
+    said("can't be of type string", define, attr("string", "x"))
+    local many = {}
+    for i = 1, 17 do many[i] = { "a" .. i, "number", 1, doc = "a" } end
+    said("an op has at most 16 attributes", define, table.unpack(many))
+    said("neap has no \"spec_bad\"", function() return neap.spec_bad end)
+  end)
+
   it("is refused in words where its record is wrong", function()
     local io = { inputs = { "x" }, outputs = { "y" } }
     local function define(o)
