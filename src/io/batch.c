@@ -306,12 +306,11 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
     return neap_fail(error, NEAP_ARGUMENT, "labels that are mixed have classes");
   if (!has_mix) return NEAP_OK;
   /* Rows are mixed with copies of what they were: of the whole batch, and of its labels. */
-  int64_t n = neap_shape_elems(&r->out_shape) + (o->label >= 0 ? r->field[o->label].n_class : 0);
-  size_t bytes;
-  if (__builtin_mul_overflow((size_t)(n * (int64_t)sizeof(float)),
-                             (size_t)NEAP_MIN(o->n_batch, r->n_index), &bytes))
-    bytes = SIZE_MAX;
-  r->mix_room = bytes == SIZE_MAX ? NULL : neap_alloc(bytes);
+  int64_t n = neap_shape_elems(&r->out_shape);
+  if (o->label >= 0) n = neap_count_add(n, r->field[o->label].n_class);
+  size_t rows = (size_t)NEAP_MIN(o->n_batch, r->n_index);
+  size_t bytes = neap_size_mul(neap_size_of(n, sizeof(float)), rows);
+  r->mix_room = bytes == NEAP_SIZE_TOO_LARGE ? NULL : neap_alloc(bytes);
   return r->mix_room != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "mixed rows");
 }
 

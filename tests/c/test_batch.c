@@ -167,6 +167,73 @@ TEST(hostile_indices_are_refused) {
   neap_tensor_fini(&x), neap_tensor_fini(&text);
 }
 
+TEST(fields_and_transforms_that_make_no_sense_are_refused) {
+  neap_tensor image = {0}, y = counting(2), x = rows_of_two(2);
+  neap_shape shape = NEAP_SHAPE(2, 1, 4, 4);
+  CHECK_OK(neap_tensor_new(&image, NEAP_DTYPE_F32, &shape, &error));
+  const int64_t index[] = {0, 1};
+  neap_batch_reader *reader = NULL;
+#define REFUSED(n_field, field, options, code, text) \
+  CHECK_FAILS(neap_batch_reader_new(n_field, field, 2, index, options, &reader, &error), code, text)
+#define TRANSFORMS(...) (&(neap_batch_options){.n_batch = 2, .n_transform = 1, __VA_ARGS__})
+
+  /* Pictures from files have one shape or the other, and a dtype. */
+  const char *file[] = {"a.png", "b.png"};
+  neap_batch_field pictures = {
+    .file = file, .n_file = 2, .row_shape = NEAP_SHAPE(2, 4, 4), .dtype = NEAP_DTYPE_F32};
+  REFUSED(1, &pictures, BATCH(2), NEAP_SHAPE, "rows of pictures are (1,height,width) or (3,");
+  pictures.row_shape = NEAP_SHAPE(3, 4, INT64_MAX);
+  REFUSED(1, &pictures, BATCH(2), NEAP_SHAPE, "rows of pictures");
+  pictures.row_shape = NEAP_SHAPE(3, 4, 4), pictures.dtype = NEAP_DTYPE_U8;
+  REFUSED(1, &pictures, BATCH(2), NEAP_DTYPE, "pictures are read in f32");
+
+  /* Classes are made of numbers, one a row; how many is any number at all. */
+  neap_batch_field two[2] = {{.source = image, .dtype = NEAP_DTYPE_F32, .scale = 1},
+                             {.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1, .n_class = 3}};
+  REFUSED(2, two, BATCH(2), NEAP_SHAPE, "classes are made of one number a row");
+  two[1].source = y, two[1].n_class = -1;
+  REFUSED(2, two, BATCH(2), NEAP_SHAPE, "classes are made of one number a row");
+
+  const neap_transform mix = {"mixup", 2, (double[]){0.2, 1}},
+                       flip = {"flip", 2, (double[]){0.5, 0}};
+  two[1].n_class = 3;
+  REFUSED(2, two, TRANSFORMS(.transform = &flip, .field = 2, .label = -1), NEAP_ARGUMENT,
+          "of one of 2 fields");
+  REFUSED(2, two, TRANSFORMS(.transform = &mix, .label = 2), NEAP_ARGUMENT, "of one of 2 fields");
+  REFUSED(2, two, TRANSFORMS(.transform = &mix, .label = 0), NEAP_ARGUMENT, "of one of 2 fields");
+  static const int64_t many[] = {INT64_MAX, INT64_MAX / 4, (int64_t)1 << 61, (int64_t)1 << 62};
+  for (int i = 0; i < NEAP_COUNT(many); i++) {
+    two[1].n_class = many[i];
+    neap_error why = {0};
+    neap_status status = neap_batch_reader_new(
+      2, two, 2, index, TRANSFORMS(.transform = &mix, .label = 1), &reader, &why);
+    CHECK(status == NEAP_MEMORY || status == NEAP_SHAPE);
+  }
+  two[1].n_class = 0;
+  REFUSED(2, two, TRANSFORMS(.transform = &mix, .label = 1), NEAP_ARGUMENT, "have classes");
+  two[0].dtype = NEAP_DTYPE_F64;
+  REFUSED(2, two, TRANSFORMS(.transform = &mix, .label = -1), NEAP_DTYPE, "mixed in f32");
+  two[0].dtype = NEAP_DTYPE_U8;
+  REFUSED(2, two, TRANSFORMS(.transform = &flip, .label = -1), NEAP_DTYPE, "are of floats");
+
+  /* Numbers of fields and threads. */
+  REFUSED(-1, two, BATCH(2), NEAP_ARGUMENT, "expect 0 or more");
+  REFUSED(2, two, (&(neap_batch_options){.n_batch = 2, .n_thread = 65}), NEAP_ARGUMENT,
+          "threads that read expect 1 to 64, got 65");
+#undef REFUSED
+#undef TRANSFORMS
+
+  /* A label that is none of the classes is found when its row is read. */
+  neap_tensor out;
+  two[1].n_class = 1;
+  CHECK_OK(neap_batch_reader_new(1, &two[1], 2, index, BATCH(2), &reader, &error));
+  neap_error why = {0};
+  CHECK_EQ(neap_batch_reader_next(reader, &out, &why), -1);
+  CHECK(strstr(why.message, "row 2 has the label 1, classes are 0 to 0") != NULL);
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&image), neap_tensor_fini(&y), neap_tensor_fini(&x);
+}
+
 TEST(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are) {
   neap_tensor y = counting(3), out;
   neap_batch_field field = {.source = y, .dtype = NEAP_DTYPE_F32, .scale = 1};
@@ -279,6 +346,7 @@ int main(int argc, char **argv) {
   return RUN(argc, argv, T(batches_hold_the_rows_asked_for_in_order),
              T(the_last_smaller_batch_can_be_dropped), T(windows_read_text_and_its_next_characters),
              T(a_reader_can_be_closed_at_any_time), T(hostile_indices_are_refused),
+             T(fields_and_transforms_that_make_no_sense_are_refused),
              T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
              T(refused_memory_is_an_error_and_leaves_nothing),
              T(rows_are_the_same_on_any_number_of_threads),

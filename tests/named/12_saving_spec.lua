@@ -224,6 +224,27 @@ describe("saving and mapping:", function()
     assert.is_true(assert(neap.load(path)).w:equal(neap.zeros(4, 5)))
   end)
 
+  it("a file whose tensors are not those of its net is refused, and one without a net", function()
+    local path = folder .. "/model.safetensors"
+    assert(neap.export(neap.nn.Sequential { input = { 3 }, neap.nn.Linear { 3, 2 } }, path))
+    local whole = read_file(path)
+    assert.is_truthy(neap.import(path))
+    for why, change in pairs {
+      ['has no tensor "linear1.weight", which its net declares'] = { '"linear1.weight"',
+        '"linear1.weighs"' },
+      ['tensor "linear1.weight" is f32 (3,2), its net declares f32 (2,3)'] = { "[2,3]", "[3,2]" },
+      ["its net: net text, line 5"] = { "= FC(", "= FX(" },
+      ["has no net in its metadata"] = { '"neap.net"', '"neap.not"' },
+    } do
+      local from, to = whole:find(change[1], 1, true)
+      write_file(path, whole:sub(1, from - 1) .. change[2] .. whole:sub(to + 1))
+      local f, message, code = neap.import(path)
+      assert.is_nil(f)
+      assert.are.equal("data", code)
+      assert.is_truthy(message:find(why, 1, true), message)
+    end
+  end)
+
   it("a truncated file is refused when it is mapped or loaded, at every length; the \z
       workspace is as before", function()
     local path = write_parameters()

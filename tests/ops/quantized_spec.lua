@@ -283,6 +283,31 @@ state w i8 (7,5)
     os.remove(path)
   end)
 
+  it("of 16 bits round to even and saturate as those of 8 do, from both floats", function()
+    local nan = 0 / 0
+    local values = { -40000, -32768.5, -0.5, 0.5, 1.5, 2.5, 32766.5, 65534.5, 70000, nan }
+    local wants = {
+      i16 = { -32768, -32768, 0, 0, 2, 2, 32766, 32767, 32767, -32768 },
+      u16 = { 0, 0, 0, 0, 2, 2, 32766, 65534, 65535, 0 },
+    }
+    for to, want in pairs(wants) do
+      for _, dtype in ipairs { "f32", "f64" } do
+        local x, scale = neap.tensor(values, dtype), neap.tensor(1, dtype)
+        assert.are.same(want, x:quantize_linear(scale, nil, { to = to }):totable(), to .. dtype)
+
+        -- by another scale and zero point, there and back
+        local zero = neap.tensor(to == "i16" and -7 or 40000, to)
+        local half = neap.tensor(0.5, dtype)
+        local q = neap.tensor({ -2, 0, 0.5, 3 }, dtype):quantize_linear(half, zero)
+        local z = zero:item()
+        assert.are.same({ z - 4, z, z + 1, z + 6 }, q:totable())
+        local back = q:dequantize_linear(half, zero)
+        assert.are.equal(dtype, back.dtype)
+        assert.are.same({ -2, 0, 0.5, 3 }, back:totable())
+      end
+    end
+  end)
+
   it("refuse scales that do not fit, by name", function()
     local x = neap.zeros { 2, 3 }
     local ok, err = pcall(neap.quantize_linear, x, neap.ones(4), nil, { axis = 2 })

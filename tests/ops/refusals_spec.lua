@@ -53,6 +53,30 @@ local refused = {
     { "mask expects bool or f32, got f64" },
   },
   {
+    "QuantizeLinear", { x = { 3 }, s = { "f64" } }, { "x", "s" }, {}, "y",
+    { "scale expects the dtype of x, f32, got f64" },
+  },
+  {
+    "QuantizeLinear", { x = { 3 }, s = {}, z = { "i8" } }, { "x", "s", "z" }, { to = "u8" }, "y",
+    { "zero expects the dtype to = u8, got i8" },
+  },
+  {
+    "QuantizeLinear", { x = { 3 }, s = {} }, { "x", "s" }, { to = "i32" }, "y",
+    { "to expects u8, i8, u16 or i16, got i32" },
+  },
+  {
+    "DequantizeLinear", { x = { "i8", 3 }, s = {}, z = { "u8" } }, { "x", "s", "z" }, {}, "y",
+    { "zero expects the dtype of x, i8, got u8" },
+  },
+  {
+    "Where", { c = { "bool", 3 }, a = { 3 }, b = { "f64", 3 } }, { "c", "a", "b" }, {}, "y",
+    { "b expects dtype f32, as a has, got f64" },
+  },
+  {
+    "PRelu", { x = { 2, 3 }, s = { 4, 2, 3 } }, { "x", "s" }, {}, "y",
+    { "slope expects a shape that broadcasts to x's" },
+  },
+  {
     "Attention", { q = { 1, 2, 3, 4 }, m = { 5, 3 } }, { "q", "q", "q", "m" }, {}, "y",
     { "mask (5,3)", "scores (1,2,3,3)" },
   },
@@ -141,6 +165,8 @@ describe("an op", function()
       net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" },
         { nesterov = true, momentum = 0.9, dampening = 0.1 })
     end)
+    raises("rate_inside expects an input m",
+      function() net:Sgd({ "w", "g", "lr" }, { "w" }, { rate_inside = true }) end)
     assert.are.equal(before, net:text())
     net:Sgd({ "w", "g", "lr", "m" }, { "w", "m" }, { nesterov = true, momentum = 0.9 })
   end)
