@@ -158,7 +158,11 @@ static void finish_sums(const neap_call *call, int64_t o, int64_t step, int64_t 
   const bool relu = call->attrs[tail_of(call->op) + RELU].i != 0;
   const float zero = number(call, Y_ZERO, 0, 0), ratio = number(call, RATIO, 0, 1);
   float v[TILE];
-  for (int64_t i = 0; i < n; i++) v[i] = ((float)sum[i] + bias[i * step]) * scale[i * step];
+  /* Apart, so that either goes many at a time. */
+  if (step == 1)
+    for (int64_t i = 0; i < n; i++) v[i] = ((float)sum[i] + bias[i]) * scale[i];
+  else
+    for (int64_t i = 0; i < n; i++) v[i] = ((float)sum[i] + bias[0]) * scale[0];
   if (adds)
     for (int64_t i = 0; i < n; i++)
       v[i] = (v[i] + (float)neap_number_at(&call->in[Z], at + i)) * ratio;
@@ -342,6 +346,33 @@ static void run_dnnl(const neap_call *call) {
           [(at) + TO] = {"to", "dtype of y: u8, i8, or f32 for real numbers", NEAP_ATTR_DTYPE, \
                          .value = {.i = NEAP_DTYPE_U8}}
 
+/* ---- rows by plain loops ---------------------------------------------------------------------- */
+
+/* Rows [begin, end) of y (M,N); w (N,...), of as many elements a row as x has. */
+static void fc_rows(void *context, int64_t begin, int64_t end) {
+  const neap_call *call = context;
+  const neap_operand *x = &call->in[X], *w = &call->in[W];
+  const int64_t n = w->type.shape.dim[0],
+                k = neap_shape_span(&w->type.shape, 1, w->type.shape.n_dim);
+  const int32_t plus = x->type.dtype == NEAP_DTYPE_I8 ? SHIFT : 0;
+  int32_t sum[TILE];
+  for (int64_t r = begin; r < end; r++)
+    for (int64_t from = 0; from < n; from += TILE) {
+      const int64_t many = NEAP_MIN(n - from, TILE);
+      for (int64_t o = 0; o < many; o++)
+        sum[o] = neap_integer_dot(x->type.dtype, neap_element_at(x, r * k), plus,
+                                  (const int8_t *)w->data + (from + o) * k, k);
+      finish_sums(call, from, 1, r * n + from, sum, many);
+    }
+}
+
+static void run_fc_ref(const neap_call *call) {
+  const neap_shape *w = &call->in[W].type.shape;
+  const int64_t n = w->dim[0], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
+  const int64_t grain = NEAP_GRAIN / NEAP_MAX(neap_shape_elems(w), 1) + 1;
+  neap_parallel_for(m, grain, call->n_thread, fc_rows, (void *)(uintptr_t)call);
+}
+
 /* ---- FusedQLinearConv ------------------------------------------------------------------------ */
 
 extern const neap_op neap_op_FusedQLinearConv;
@@ -357,17 +388,57 @@ static void finish_conv(const void *context, int64_t o, int64_t at, const int32_
   finish_sums(context, o, 0, at, sum, n);
 }
 
+/* A window a channel: oneDNN has no fast kernel for those of bytes, and planes of a few pixels are
+ * slow one by one. */
+static bool is_depthwise(const neap_attr_value *attrs, const neap_type *in) {
+  const neap_shape *x = &in[X].shape, *w = &in[W].shape;
+  return x->n_dim == 4 && w->dim[1] == 1 && w->dim[0] == x->dim[1] && x->dim[1] > 1 &&
+         attrs[NEAP_CONV_GROUPS].i == x->dim[1];
+}
+
+static bool choose_conv_ref(neap_choose *choose) {
+  static const neap_layout channels_last = {.kind = NEAP_LAYOUT_BLOCKED, .order = {0, 2, 3, 1}};
+  neap_choice *choice = choose->choice;
+  if (choose->plain || !is_depthwise(choose->attrs, choose->in)) return true;
+  choice->in[X] = choice->out[0] = channels_last;
+  if (neap_quantized_has(choose->n_in, choose->in, Z)) choice->in[Z] = channels_last;
+  choice->scratch_bytes = (size_t)neap_shape_elems(&choose->in[W].shape);
+  return true;
+}
+
+static void finish_pixel(const void *context, int64_t o, int64_t at, const int32_t *sum,
+                         int64_t n) {
+  finish_sums(context, o, 1, at, sum, n);
+}
+
+/* One window, which is all of an image: the images are rows of a matrix. */
+static bool is_rows(const neap_call *call) {
+  const neap_shape *x = &call->in[X].type.shape, *w = &call->in[W].type.shape,
+                   *y = &call->out[0].type.shape;
+  const neap_window window = neap_conv_window(call->op, call->attrs, x, y, w);
+  bool is_whole = window.n_out == 1 && call->attrs[NEAP_CONV_GROUPS].i == 1;
+  for (int d = 0; d < 3; d++)
+    is_whole &= window.kernel[d] == window.in[d] && window.begin[d] == 0 && window.end[d] == 0;
+  return is_whole;
+}
+
 static void run_conv_ref(const neap_call *call) {
+  if (is_rows(call)) {
+    run_fc_ref(call);
+    return;
+  }
   const neap_operand *x = &call->in[X], *w = &call->in[W];
+  const bool by_pixel = call->out[0].layout.kind == NEAP_LAYOUT_BLOCKED;
   neap_integer_conv j = {.x = x->data,
                          .weight = w->data,
                          .x_dtype = x->type.dtype,
                          .w_dtype = w->type.dtype,
                          .minus = x->type.dtype == NEAP_DTYPE_I8 ? -SHIFT : 0,
                          .pad = (int32_t)number(call, X_ZERO, 0, 0),
-                         .finish = finish_conv,
+                         .finish = by_pixel ? finish_pixel : finish_conv,
                          .context = call};
-  neap_integer_conv_run(&j, call, &x->type.shape, &w->type.shape, &call->out[0].type.shape);
+  (by_pixel ? neap_integer_depthwise_run : neap_integer_conv_run)(
+    &j, call, &x->type.shape, &w->type.shape, &call->out[0].type.shape);
 }
 
 const neap_op neap_op_FusedQLinearConv = {
@@ -393,6 +464,7 @@ const neap_op neap_op_FusedQLinearConv = {
                                    {.engine = NEAP_ENGINE_REF,
                                     .dtypes = NEAP_BIT(F32) | NEAP_BYTES,
                                     .any_team = true,
+                                    .choose = choose_conv_ref,
                                     .run = run_conv_ref},
                                    {0}},
   .cases =
@@ -415,30 +487,6 @@ static neap_status infer_fc(neap_infer *c, neap_error *error) {
   const neap_type real[2] = {{NEAP_DTYPE_F32, c->in[X].shape}, {NEAP_DTYPE_F32, c->in[W].shape}};
   NEAP_TRY(neap_infer_forward(c, &neap_op_FC, 2, real, 1, &c->out[0], error));
   return infer_tail(c, error);
-}
-
-/* Rows [begin, end) of y (M,N). */
-static void fc_rows(void *context, int64_t begin, int64_t end) {
-  const neap_call *call = context;
-  const neap_operand *x = &call->in[X], *w = &call->in[W];
-  const int64_t n = w->type.shape.dim[0], k = w->type.shape.dim[1];
-  const int32_t plus = x->type.dtype == NEAP_DTYPE_I8 ? SHIFT : 0;
-  int32_t sum[TILE];
-  for (int64_t r = begin; r < end; r++)
-    for (int64_t from = 0; from < n; from += TILE) {
-      const int64_t many = NEAP_MIN(n - from, TILE);
-      for (int64_t o = 0; o < many; o++)
-        sum[o] = neap_integer_dot(x->type.dtype, neap_element_at(x, r * k), plus,
-                                  (const int8_t *)w->data + (from + o) * k, k);
-      finish_sums(call, from, 1, r * n + from, sum, many);
-    }
-}
-
-static void run_fc_ref(const neap_call *call) {
-  const neap_shape *w = &call->in[W].type.shape;
-  const int64_t n = w->dim[0], m = n == 0 ? 0 : neap_shape_elems(&call->out[0].type.shape) / n;
-  const int64_t grain = NEAP_GRAIN / NEAP_MAX(n * w->dim[1], 1) + 1;
-  neap_parallel_for(m, grain, call->n_thread, fc_rows, (void *)(uintptr_t)call);
 }
 
 const neap_op neap_op_FusedQLinearFC = {

@@ -115,3 +115,69 @@ void neap_integer_conv_run(neap_integer_conv *j, const neap_call *call, const ne
   if (neap_shape_elems(y) > 0)
     neap_parallel_for(j->w.batch * j->n_o, 1, call->n_thread, run_planes, j);
 }
+
+/* ---- a window a channel, channels last -------------------------------------------------------- */
+
+/* sum[c] += (x[c] - minus) w[c], of channels side by side. */
+NEAP_INLINE void add_tap(int32_t *sum, const void *x, bool is_u8, int32_t minus, const int8_t *w,
+                         int64_t n) {
+  if (is_u8)
+    for (int64_t c = 0; c < n; c++) sum[c] += (((const uint8_t *)x)[c] - minus) * w[c];
+  else
+    for (int64_t c = 0; c < n; c++) sum[c] += (((const int8_t *)x)[c] - minus) * w[c];
+}
+
+/* The taps of one pixel of y, channels [c, c + n). A tap in the padding has no x. */
+NEAP_INLINE void sum_pixel(const neap_integer_conv *j, bool is_u8, int64_t pixel, int64_t c,
+                           int64_t n, int32_t *sum) {
+  const neap_window *w = &j->w;
+  const int64_t left = pixel % w->out[2] * w->stride[2] - w->begin[2],
+                top = pixel / w->out[2] % w->out[1] * w->stride[1] - w->begin[1],
+                image = pixel / w->out[2] / w->out[1];
+  const int8_t *tap = j->turned + c;
+  for (int64_t i = 0; i < n; i++) sum[i] = 0;
+  for (int64_t kh = 0; kh < w->kernel[1]; kh++)
+    for (int64_t kw = 0; kw < w->kernel[2]; kw++, tap += j->n_o) {
+      const int64_t h = top + kh * w->dilation[1], at = left + kw * w->dilation[2];
+      const bool inside = h >= 0 && h < w->in[1] && at >= 0 && at < w->in[2];
+      const int64_t x = ((image * w->in[1] + h) * w->in[2] + at) * j->n_o + c;
+      if (inside)
+        add_tap(sum, (const uint8_t *)j->x + x, is_u8, j->minus, tap, n);
+      else if (j->pad != 0)
+        for (int64_t i = 0; i < n; i++) sum[i] += j->pad * tap[i];
+    }
+}
+
+NEAP_MULTIVERSION static void sum_u8(const neap_integer_conv *j, int64_t pixel, int64_t c,
+                                     int64_t n, int32_t *sum) {
+  sum_pixel(j, true, pixel, c, n, sum);
+}
+NEAP_MULTIVERSION static void sum_i8(const neap_integer_conv *j, int64_t pixel, int64_t c,
+                                     int64_t n, int32_t *sum) {
+  sum_pixel(j, false, pixel, c, n, sum);
+}
+
+static void run_pixels(void *context, int64_t begin, int64_t end) {
+  const neap_integer_conv *j = context;
+  int32_t sum[TILE];
+  for (int64_t p = begin; p < end; p++)
+    for (int64_t c = 0; c < j->n_o; c += TILE) {
+      const int64_t n = NEAP_MIN(j->n_o - c, TILE);
+      (j->x_dtype == NEAP_DTYPE_U8 ? sum_u8 : sum_i8)(j, p, c, n, sum);
+      j->finish(j->context, c, p * j->n_o + c, sum, n);
+    }
+}
+
+void neap_integer_depthwise_run(neap_integer_conv *j, const neap_call *call, const neap_shape *x,
+                                const neap_shape *weight, const neap_shape *y) {
+  j->w = neap_conv_window(call->op, call->attrs, x, y, weight);
+  j->n_o = weight->dim[0];
+  int8_t *turned = call->scratch;
+  for (int64_t c = 0; c < j->n_o; c++)
+    for (int64_t t = 0; t < j->w.n_kernel; t++)
+      turned[t * j->n_o + c] = ((const int8_t *)j->weight)[c * j->w.n_kernel + t];
+  j->turned = turned;
+  const int64_t grain = NEAP_GRAIN / NEAP_MAX(j->n_o * j->w.n_kernel, 1) + 1;
+  if (neap_shape_elems(y) > 0)
+    neap_parallel_for(j->w.batch * j->w.n_out, grain, call->n_thread, run_pixels, j);
+}

@@ -31,12 +31,19 @@ typedef struct neap_integer_conv {
   neap_dtype x_dtype, w_dtype;
   int32_t minus, pad;
   const neap_operand *w_zero; /* may be absent */
-  /* sums of outputs [at, at + n) of y, all of channel o */
+  /* sums of outputs [at, at + n) of y, all of channel o; of neap_integer_depthwise_run of channels
+   * o, o + 1, .. */
   void (*finish)(const void *context, int64_t o, int64_t at, const int32_t *sum, int64_t n);
   const void *context;
+  const int8_t *turned; /* the weights, taps first; set by neap_integer_depthwise_run */
 } neap_integer_conv;
 void neap_integer_conv_run(neap_integer_conv *job, const neap_call *call, const neap_shape *x,
                            const neap_shape *weight, const neap_shape *y);
+
+/* The same of images whose channels lie last, in x and y, and have a window each: weights of i8
+ * without zero points, and as many bytes of scratch. */
+void neap_integer_depthwise_run(neap_integer_conv *job, const neap_call *call, const neap_shape *x,
+                                const neap_shape *weight, const neap_shape *y);
 
 /* The sum of (x[i] + plus) w[i]; x u8 or i8, w i8. */
 int32_t neap_integer_dot(neap_dtype x_dtype, const void *x, int32_t plus, const int8_t *w,

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+enum { X, SCALE, BIAS };
 enum { TO, ZERO, LEAST, MOST, AXIS, ONCE, WIDE };
 
 /* A scale in fixed point: m / 2^31 * 2^left / 2^right. */
@@ -27,9 +28,13 @@ static fixed fixed_of(double scale) {
   if (!(scale > 0)) return nothing;
   if (isinf(scale)) return largest;
 
-  int e = 0;
-  double q = frexp(scale, &e);
-  int64_t m = llround(q * 2147483648.0);
+  /* Of the 53 bits of a double, from a half up to 1, the first 31, rounded. One that has fewer is
+   * far below what the format has. */
+  uint64_t bits;
+  memcpy(&bits, &scale, sizeof bits);
+  int e = (int)(bits >> 52) - 1022;
+  const uint64_t whole = (bits & ((UINT64_C(1) << 52) - 1)) | UINT64_C(1) << 52;
+  int64_t m = (int64_t)((whole + (UINT64_C(1) << 21)) >> 22);
   if (m == INT64_C(1) << 31) m /= 2, e++;
   if (e < -31) return nothing;
   if (e > 30) return largest;
@@ -106,35 +111,88 @@ NEAP_MULTIVERSION static bool is_small(const double *x, int64_t n) {
   return n_small == n;
 }
 
-/* x[i] times f, as the two functions above have it, of small numbers: products and halves added to
- * them are exact, so that floor and trunc cut what the shifts cut. */
-NEAP_MULTIVERSION static void scale_once(double *x, double factor, int64_t n) {
-  for (int64_t i = 0; i < n; i++) x[i] = floor(x[i] * factor + 0.5);
+/* What a tile is multiplied by: f[0] all of it, or each element with a scale of its own, `many`.
+ * `factor` and `rest` are the two steps of rounding twice, or of once the one; `m` and `right` are
+ * f's, in lists of their own. */
+typedef struct factors {
+  bool many;
+  int most_left;
+  fixed f[TILE];
+  double factor[TILE], rest[TILE], bias[TILE];
+  int64_t m[TILE], right[TILE];
+} factors;
+
+/* x[i] times its scale, as the two functions above have it, of small numbers: products and halves
+ * added to them are exact, so that floor and trunc cut what the shifts cut. */
+NEAP_INLINE void once_body(double *x, const factors *s, bool many, int64_t n) {
+  for (int64_t i = 0; i < n; i++) x[i] = floor(x[i] * s->factor[many ? i : 0] + 0.5);
 }
-NEAP_MULTIVERSION static void scale_twice(double *x, double factor, double rest, int64_t n) {
+NEAP_INLINE void twice_body(double *x, const factors *s, bool many, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    double y = floor(x[i] * factor + 0.5) * rest;
+    double y = floor(x[i] * s->factor[many ? i : 0] + 0.5) * s->rest[many ? i : 0];
     x[i] = trunc(y + copysign(0.5, y));
   }
 }
+NEAP_MULTIVERSION static void scale_small(double *x, const factors *s, bool once, int64_t n) {
+  if (once && s->many) once_body(x, s, true, n);
+  if (once && !s->many) once_body(x, s, false, n);
+  if (!once && s->many) twice_body(x, s, true, n);
+  if (!once && !s->many) twice_body(x, s, false, n);
+}
 
-static void scale_large(double *x, fixed f, bool once, int64_t n) {
+/* The same of any sums by scales below 1, as times_twice and times_once have it: all of it lies
+ * within 32 bits, so that it goes many at a time. Whole numbers are told by their type alone: they
+ * come as such. */
+NEAP_INLINE void shifts_body(const int64_t *sum, double *y, const factors *s, bool many, bool once,
+                             int64_t n) {
   for (int64_t i = 0; i < n; i++) {
+    const int64_t m = s->m[many ? i : 0], right = s->right[many ? i : 0];
+    const int64_t mask = (INT64_C(1) << right) - 1, product = sum[i] * m;
+    const int64_t near = (product + (INT64_C(1) << 30)) >> 31;
+    const int64_t above = (near & mask) > (mask >> 1) + (near < 0);
+    const int64_t single = (product + (INT64_C(1) << (right + 30))) >> (right + 31);
+    y[i] = (double)(once ? single : (near >> right) + above);
+  }
+}
+NEAP_MULTIVERSION static void scale_by_shifts(const int64_t *sum, double *y, const factors *s,
+                                              bool once, int64_t n) {
+  if (once && s->many) shifts_body(sum, y, s, true, true, n);
+  if (once && !s->many) shifts_body(sum, y, s, false, true, n);
+  if (!once && s->many) shifts_body(sum, y, s, true, false, n);
+  if (!once && !s->many) shifts_body(sum, y, s, false, false, n);
+}
+
+/* Within 32 bits; NaN is 0. */
+NEAP_MULTIVERSION static void to_whole(const double *x, int64_t *sum, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    double bound = x[i] == x[i] ? x[i] : 0;
+    bound = bound > (double)INT32_MIN ? bound : (double)INT32_MIN;
+    bound = bound < (double)INT32_MAX ? bound : (double)INT32_MAX;
+    sum[i] = (int64_t)bound;
+  }
+}
+
+static void scale_large(double *x, const factors *s, bool once, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    const fixed f = s->f[s->many ? i : 0];
     double bound = fmin(fmax(x[i], (double)INT32_MIN), (double)INT32_MAX);
     int64_t sum = x[i] != x[i] ? 0 : llrint(bound);
     x[i] = (double)(once ? times_once(sum, f) : times_twice(sum, f));
   }
 }
 
-static void scale(double *x, fixed f, bool once, bool wide, int64_t n) {
+static void scale(double *x, const factors *s, bool once, bool wide, int64_t n) {
   if (wide)
-    for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], f, once);
-  else if (f.left > 8 || !is_small(x, n))
-    scale_large(x, f, once, n);
-  else if (once)
-    scale_once(x, ldexp((double)f.m, f.left - f.right - 31), n);
-  else
-    scale_twice(x, ldexp((double)f.m, f.left - 31), ldexp(1, -f.right), n);
+    for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], s->f[s->many ? i : 0], once);
+  else if (s->most_left <= 8 && is_small(x, n))
+    scale_small(x, s, once, n);
+  else if (s->most_left == 0) {
+    int64_t sum[TILE];
+    to_whole(x, sum, n);
+    scale_by_shifts(sum, x, s, once, n);
+  } else {
+    scale_large(x, s, once, n);
+  }
 }
 
 typedef struct job {
@@ -142,7 +200,37 @@ typedef struct job {
   int64_t n_channel, inner; /* so many elements lie together that share a scale */
   double zero, least, most;
   bool once, wide;
+  const double *bias; /* NULL: none */
+  bool many_bias;     /* one for each channel */
 } job;
+
+static double power_of_two(int e) {
+  const uint64_t bits = (uint64_t)(1023 + e) << 52;
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Of channels [from, from + n), `times` times one after another. */
+static void fill_factors(const job *k, factors *s, int64_t from, int64_t n, int64_t times) {
+  const double *scales = (const double *)k->call->in[SCALE].data + from;
+  s->many = n * times > 1;
+  s->most_left = 0;
+  for (int64_t i = 0; i < n; i++) {
+    fixed f = fixed_of(scales[i]);
+    s->f[i] = f;
+    /* Powers of two, so that nothing is rounded. */
+    s->rest[i] = power_of_two(-f.right);
+    s->factor[i] = (double)f.m * power_of_two(f.left - 31);
+    if (k->once) s->factor[i] *= s->rest[i];
+    s->m[i] = f.m, s->right[i] = f.right;
+    s->bias[i] = k->bias == NULL ? 0 : k->bias[k->many_bias ? from + i : 0];
+    s->most_left = NEAP_MAX(s->most_left, f.left);
+  }
+  for (int64_t i = n; i < n * times; i++)
+    s->f[i] = s->f[i - n], s->factor[i] = s->factor[i - n], s->rest[i] = s->rest[i - n],
+    s->bias[i] = s->bias[i - n], s->m[i] = s->m[i - n], s->right[i] = s->right[i - n];
+}
 
 /* No NaN comes here: comparisons do, which fmin and fmax are more than. */
 #define PUT(name, I)                                                                     \
@@ -177,27 +265,94 @@ static void put(const job *k, const double *x, int64_t at, int64_t n) {
   }
 }
 
+/* ---- bytes of small sums ---------------------------------------------------------------------- */
+
+/* What most tiles are, in one go: small sums, results that are bytes. Adding 1.5 2^52 rounds to a
+ * whole number; one above what was rounded is one too many for a floor, which loops that make i32
+ * would call one by one. The cast to i32 cuts the fraction. */
+NEAP_INLINE void byte_body(const job *k, const factors *s, bool many, bool once, const double *x,
+                           int32_t *y, int64_t n) {
+  const double whole = 0x1.8p52;
+  const int32_t zero = (int32_t)k->zero, least = (int32_t)k->least, most = (int32_t)k->most;
+  for (int64_t i = 0; i < n; i++) {
+    double v = x[i] * s->factor[many ? i : 0] + 0.5, near = (v + whole) - whole;
+    near = near > v ? near - 1 : near;
+    if (!once) {
+      near *= s->rest[many ? i : 0];
+      near += copysign(0.5, near);
+    }
+    int32_t q = (int32_t)near + zero;
+    q = NEAP_MAX(q, least);
+    y[i] = NEAP_MIN(q, most);
+  }
+}
+NEAP_MULTIVERSION static void scale_bytes(const job *k, const factors *s, const double *x,
+                                          int32_t *y, int64_t n) {
+  if (k->once && s->many) byte_body(k, s, true, true, x, y, n);
+  if (k->once && !s->many) byte_body(k, s, false, true, x, y, n);
+  if (!k->once && s->many) byte_body(k, s, true, false, x, y, n);
+  if (!k->once && !s->many) byte_body(k, s, false, false, x, y, n);
+}
+
+/* The lower byte of each. */
+NEAP_MULTIVERSION static void put_bytes(const int32_t *x, uint8_t *y, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)x[i];
+}
+
+NEAP_MULTIVERSION static void add_bias(double *x, const factors *s, int64_t n) {
+  if (s->many)
+    for (int64_t i = 0; i < n; i++) x[i] += s->bias[i];
+  else
+    for (int64_t i = 0; i < n; i++) x[i] += s->bias[0];
+}
+
+static void run_tile(const job *k, const factors *s, int64_t at, int64_t n) {
+  const neap_operand *y = &k->call->out[0];
+  double tile[TILE];
+  load(&k->call->in[X], at, n, tile);
+  if (k->bias != NULL) add_bias(tile, s, n);
+  const bool is_bytes = !k->wide && neap_dtype_in(y->type.dtype, NEAP_BYTES);
+  if (is_bytes && s->most_left <= 8 && is_small(tile, n)) {
+    int32_t bytes[TILE];
+    scale_bytes(k, s, tile, bytes, n);
+    put_bytes(bytes, (uint8_t *)y->data + at, n);
+    return;
+  }
+  scale(tile, s, k->once, k->wide, n);
+  put(k, tile, at, n);
+}
+
 /* Elements [begin, end). */
 static void run_range(void *context, int64_t begin, int64_t end) {
   const job *k = context;
-  const double *scales = k->call->in[1].data;
-  double tile[TILE];
-  fixed f = {0, 0, 0};
+  factors s;
   for (int64_t at = begin, row = -1; at < end;) {
     if (at / k->inner != row) {
       row = at / k->inner;
-      f = fixed_of(scales[row % k->n_channel]);
+      fill_factors(k, &s, row % k->n_channel, 1, 1);
     }
     int64_t n = NEAP_MIN(NEAP_MIN(end, (row + 1) * k->inner) - at, TILE);
-    load(&k->call->in[0], at, n, tile);
-    scale(tile, f, k->once, k->wide, n);
-    put(k, tile, at, n);
+    run_tile(k, &s, at, n);
     at += n;
   }
 }
 
+/* Pixels [begin, end), whose channels lie side by side: as many pixels at a time as a tile has room
+ * for, or of many channels a part of each. */
+static void run_pixels(void *context, int64_t begin, int64_t end) {
+  const job *k = context;
+  const int64_t n_c = k->n_channel;
+  factors s;
+  for (int64_t c = 0; c < n_c; c += TILE) {
+    const int64_t n = NEAP_MIN(n_c - c, TILE), times = n_c > TILE ? 1 : TILE / n_c;
+    fill_factors(k, &s, c, n, times);
+    for (int64_t p = begin; p < end; p += times)
+      run_tile(k, &s, p * n_c + c, n * NEAP_MIN(times, end - p));
+  }
+}
+
 static void run(const neap_call *call) {
-  const neap_shape *x = &call->in[0].type.shape, *scales = &call->in[1].type.shape;
+  const neap_shape *x = &call->in[X].type.shape, *scales = &call->in[SCALE].type.shape;
   const neap_attr_value *attrs = call->attrs;
   int64_t n = neap_shape_elems(x), inner = n;
   double least, most;
@@ -213,8 +368,29 @@ static void run(const neap_call *call) {
            fmin(fmax(least, (double)attrs[LEAST].i), most),
            fmax(fmin(most, (double)attrs[MOST].i), least),
            attrs[ONCE].i != 0,
-           attrs[WIDE].i != 0};
-  neap_parallel_for(n, NEAP_GRAIN, call->n_thread, run_range, &k);
+           attrs[WIDE].i != 0,
+           call->n_in > BIAS ? call->in[BIAS].data : NULL,
+           call->n_in > BIAS && neap_shape_elems(&call->in[BIAS].type.shape) > 1};
+  /* Channels last, in the layout or in the shape. */
+  const bool is_last = call->in[X].layout.kind == NEAP_LAYOUT_BLOCKED || inner == 1;
+  const bool side_by_side = is_last && k.n_channel > 1;
+  if (side_by_side)
+    neap_parallel_for(n / k.n_channel, NEAP_GRAIN / k.n_channel + 1, call->n_thread, run_pixels,
+                      &k);
+  else
+    neap_parallel_for(n, NEAP_GRAIN, call->n_thread, run_range, &k);
+}
+
+/* As x lies, plain or with the channels last, so that products of bytes need no Reorder between
+ * them; of one scale any order without padding would do, and this one is what comes. */
+static bool choose(neap_choose *c) {
+  const neap_layout *x = &c->in_layout[0];
+  const int rank = c->in[0].shape.n_dim;
+  const bool many = c->in[1].shape.n_dim == 1 && c->in[1].shape.dim[0] > 1;
+  const bool is_second = !many || neap_axis(c->attrs[AXIS].i, rank) == 1;
+  if (!c->plain && is_second && rank > 2 && neap_window_channels_last(x, &c->in[0].shape))
+    c->choice->in[0] = c->choice->out[0] = *x;
+  return true;
 }
 
 static neap_status infer(neap_infer *c, neap_error *error) {
@@ -237,6 +413,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
         c, NEAP_SHAPE, 1, error, "scale %s expects a number for each of %lld channels of x %s",
         neap_shape_text(scale, a), (long long)x->dim[axis], neap_shape_text(x, b));
   }
+  /* Of one scale all elements have one bias. */
+  if (neap_quantized_has(c->n_in, c->in, BIAS))
+    NEAP_TRY(neap_quantized_expect(c, BIAS, scale->n_dim == 1 ? scale->dim[0] : 0, error));
   c->out[0] = (neap_type){to, *x};
   return NEAP_OK;
 }
@@ -247,12 +426,15 @@ const neap_op neap_op_Requantize = {
     "Sums of products of integers in integers of another scale, in fixed point as "
     "TensorFlow Lite's nets have it.",
   .math =
-    "y = min(max(zero + round(x scale), least), most), scale to 31 bits, rounded twice or once",
+    "y = min(max(zero + round((x + b) scale), least), most), scale to 31 bits, rounded twice or "
+    "once",
   .example = "net:Requantize({\"sum\", \"scale\"}, \"y\", {to = \"i8\", zero = -3})",
   .source = "TensorFlow Lite 8-bit quantization specification; gemmlowp, fixedpoint.h",
   .inputs = {{"x", "any shape; whole numbers within 32 bits, or 48", NEAP_BIT(I32) | NEAP_WIDE},
              {"scale", "of x over that of y: one, or one for each position along axis",
-              NEAP_BIT(F64)}},
+              NEAP_BIT(F64)},
+             {"b", "whole numbers that x is short of: one, or like scale", NEAP_BIT(F64),
+              NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "shape of x", NEAP_INTEGERS}},
   .attrs = {[TO] = {"to", "dtype of y, an integer", NEAP_ATTR_DTYPE, .required = true},
             [ZERO] = {"zero", "the number of y that stands for 0", NEAP_ATTR_INT},
@@ -269,12 +451,14 @@ const neap_op neap_op_Requantize = {
   .special =
     "NaN counts as 0, infinities as the bounds of 32 bits, or 48; a scale that is none counts as "
     "0",
-  .kernels = NEAP_REF(run, NEAP_WIDE | NEAP_BIT(I32)),
+  .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_WIDE | NEAP_BIT(I32)),
   .cases =
     "{ {x={{2,3,7}, dtype=\"i32\", low=-9000, high=9000}, scale={{3}, dtype=\"f64\", low=0.001, "
     "high=0.01}, to=\"u8\", zero=128, least=120, axis=2}, {x={{2,3,7}, low=-9000, high=9000}, "
     "scale={{}, dtype=\"f64\", low=0.001, high=0.01}, to=\"i8\", zero=3, once=true}, "
     "{x={{2,3}, low=-9e9, high=9e9}, scale={{}, dtype=\"f64\", low=1e-6, high=3e-6}, to=\"i16\", "
     "wide=true}, "
-    "{x={0,4}, scale={{4}, dtype=\"f64\"}, to=\"i32\", axis=-1} }",
+    "{x={0,4}, scale={{4}, dtype=\"f64\"}, to=\"i32\", axis=-1}, "
+    "{x={{2,3,4,5}, low=-9000, high=9000}, scale={{3}, dtype=\"f64\", low=0.001, high=0.01}, "
+    "b={{3}, dtype=\"f64\", low=-9000, high=9000}, to=\"i8\"} }",
 };

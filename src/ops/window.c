@@ -160,3 +160,8 @@ int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *sh
   if (channels_last) return shape->dim[1];
   return in_order ? 1 : 0;
 }
+
+bool neap_window_channels_last(const neap_layout *layout, const neap_shape *shape) {
+  return layout->kind == NEAP_LAYOUT_BLOCKED && layout->n_inner == 0 &&
+         neap_window_side_by_side(layout, shape) == shape->dim[1];
+}

@@ -61,6 +61,8 @@ neap_shape neap_window_shape(const neap_window *window, int64_t channels);
  * 1 plain, a block's, or all of them; 0 for any other layout. Elements of one plane are as many
  * steps apart. */
 int64_t neap_window_side_by_side(const neap_layout *layout, const neap_shape *shape);
+/* Whether all channels of a pixel lie side by side, and the pixels in order. */
+bool neap_window_channels_last(const neap_layout *layout, const neap_shape *shape);
 /* Whether each output reads one element, its own: x is then its own column matrix. */
 bool neap_window_is_pointwise(const neap_window *window);
 /* The window of a oneDNN problem. */

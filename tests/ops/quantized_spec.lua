@@ -314,4 +314,34 @@ state w i8 (7,5)
     assert.is_false(ok)
     assert.is_true(tostring(err):find("scale expects one number or (3), got (4)", 1, true) ~= nil)
   end)
+
+  it("sums a window a channel, and a window that is all of an image, as numbers are", function()
+    local core = require "neap.core"
+    for _, case in ipairs {
+      { x = { 2, 300, 7, 6 }, w = { 300, 1, 3, 3 }, groups = 300, stride = { 2, 1 },
+        pad = { 1, 0, 1, 1 } },
+      { x = { 1, 24, 5, 5 }, w = { 24, 1, 5, 2 }, groups = 24, dilation = { 1, 2 }, pad = 2 },
+      { x = { 3, 40, 1, 1 }, w = { 20, 40, 1, 1 } },
+      { x = { 3, 5, 4, 6 }, w = { 7, 5, 4, 6 } },
+    } do
+      for _, dtype in ipairs { "i8", "u8" } do
+        local low = dtype == "i8" and -128 or 0
+        local x = (neap.rand(table.unpack(case.x)) * 256):floor() + low
+        local w = (neap.rand(table.unpack(case.w)) * 256):floor() - 128
+        local bytes, pad_as = x:to(dtype), case.pad and 130 or nil
+        local n = case.w[1]
+        local attrs = { to = "f32", stride = case.stride, pad = case.pad, groups = case.groups,
+          dilation = case.dilation }
+        local y = core.eager("FusedQLinearConv", { bytes, w:to "i8", neap.zeros(n), neap.ones(n),
+          false, false, pad_as and neap.tensor { pad_as } or false }, attrs)
+        -- What the padding counts as is 0 here, and the sum of the weights is put back.
+        local zero = pad_as or 0
+        attrs.to = nil
+        local unsigned = x - low - zero
+        local sums = core.eager("Conv", { unsigned:to "f64", w:to "f64" }, attrs)
+        local more = w:to("f64"):reshape(n, -1):sum(2):reshape(1, n, 1, 1) * zero
+        assert.is_true(y:to("f64"):equal(sums + more))
+      end
+    end
+  end)
 end)

@@ -50,6 +50,38 @@ describe("Requantize", function()
     assert.equal(8000, n)
   end)
 
+  it("makes bytes of sums and what they are short of, with a scale for each channel", function()
+    local channels, rows = 21, 40
+    for trial = 1, 60 do
+      local r = neap.rand(2 * channels + channels * rows):to("f64"):totable()
+      local scales, short, sums = {}, {}, {}
+      -- Every third net has small numbers alone; of the others some channels have large ones.
+      local bits = trial % 3 == 0 and 15 or 27
+      for c = 1, channels do
+        scales[c] = (0.5 + r[c] / 2) * 2 ^ -(1 + (c * 5 + trial) % 14)
+        short[c] = math.floor((r[channels + c] * 2 - 1) * 2 ^ (5 + c * trial % bits))
+      end
+      for i = 1, channels * rows do
+        sums[i] = math.floor((r[2 * channels + i] * 2 - 1) * 2 ^ (8 + i % 12))
+      end
+      local is_once, dtype = trial % 2 == 0, trial % 4 < 2 and "i8" or "u8"
+      local range = dtype == "i8" and { -100, 127, 3 } or { 0, 250, 128 }
+      -- The channels last, and second before rows of 10.
+      for _, shape in ipairs { { rows, channels }, { rows // 10, channels, 10 } } do
+        local x = neap.tensor(sums, "f32"):reshape(table.unpack(shape))
+        local y = core.eager("Requantize", { x, neap.tensor(scales, "f64"),
+          neap.tensor(short, "f64") }, { to = dtype, axis = 2, zero = range[3], least = range[1],
+          most = range[2], once = is_once }):reshape(-1):totable()
+        for i, sum in ipairs(sums) do
+          local c = #shape == 2 and (i - 1) % channels or (i - 1) // 10 % channels
+          local m, right = fixed(scales[c + 1])
+          local wanted = (is_once and once or twice)(sum + short[c + 1], m, right) + range[3]
+          assert.equal(math.max(range[1], math.min(range[2], wanted)), y[i])
+        end
+      end
+    end
+  end)
+
   it("takes sums of 48 bits where it is wide", function()
     local r = neap.rand(100 * 42):to("f64"):totable()
     for trial = 1, 100 do

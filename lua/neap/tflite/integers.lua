@@ -1,8 +1,9 @@
 --- Operators that TFLite's standard defines in integers: sums of products of integers, exact, which
 -- are then brought to the scale of the result in fixed point (the op Requantize).
 --
--- A sum is computed in f32 where no partial sum can leave the whole numbers that f32 has, and by no
--- algorithm that works with fractions (Winograd's); else in f64.
+-- Sums of products of bytes are made by kernels for bytes, which give them as f32: where no partial
+-- sum can leave the whole numbers that f32 has. Others are computed in f32 on the same condition,
+-- and by no algorithm that works with fractions (Winograd's); else in f64.
 -- @module neap.tflite.integers
 local core = require "neap.core"
 local kit = require "neap.onnx.kit"
@@ -17,8 +18,9 @@ local function reach(t)
   return math.max(range[2] - t.zero[1], t.zero[1] - range[1])
 end
 
---- Whether every sum over a row of known weights (O,..) stays a whole number of f32.
-local function is_small(x, w, weights, bias)
+--- Whether every sum over a row of known weights (O,..) stays a whole number of f32, x of a
+-- magnitude up to `most`.
+local function is_small(most, w, weights, bias)
   if not kit.is_known(weights) then return false end
 
   -- The bound is the largest sum that any x could give: each row's magnitudes times the furthest
@@ -27,7 +29,7 @@ local function is_small(x, w, weights, bias)
   for d = 2, #weights.shape do axes[#axes + 1] = d end
   local magnitude = F.Abs(kit.cast(weights, "f64"))
   if not T.all_zero(w.zero) then magnitude = F.Add { magnitude, kit.number(255, "f64") } end
-  local rows = F.Mul { F.Sum(magnitude, { axes = axes }), kit.number(reach(x), "f64") }
+  local rows = F.Mul { F.Sum(magnitude, { axes = axes }), kit.number(most, "f64") }
   if bias then rows = F.Add { rows, F.Abs(kit.cast(bias, "f64")) } end
   return F.Max(rows, { axes = { 1 } }):item() < 2^24
 end
@@ -55,14 +57,40 @@ local function known_weights(n, w)
   return v.x
 end
 
+--- The sums of bytes, by the ops whose kernels multiply bytes: these count x of i8 as x + 128, so
+-- that what stands for 0 is 128 more, too. That much each sum is too large, and its bias short of.
+-- @return sums, f32; what they are short of, f64
+local function byte_sums(x, w, b, t, attrs)
+  local one, zero = kit.number(1, "f32"), kit.number(t.zero[1], x.dtype)
+  local short, _, _, _, pad = F.FoldScales({ w, one, one, zero }, { signed = x.dtype == "i8" }, 5)
+  short = kit.cast(short, "f64")
+  if b then short = F.Add { kit.cast(b, "f64"), short } end
+  local function all(number) return kit.full({ w.shape[1] }, number, "f32") end
+  if not attrs then return F.FusedQLinearFC({ x, w, all(0), all(1) }, { to = "f32" }), short end
+  local own = { to = "f32" }
+  for key, value in pairs(attrs) do own[key] = value end
+  local is_padded = false
+  for _, n in ipairs(attrs.pad) do is_padded = is_padded or n > 0 end
+  return F.FusedQLinearConv({ x, w, all(0), all(1), false, false, is_padded and pad }, own), short
+end
+
+local bytes = { i8 = true, u8 = true }
+
 --- The sums of a product of quantised numbers: f(x, w, b) of their integers as floats.
 -- @param w weights, (O,..)
+-- @param attrs of a convolution; nil of a product of rows
+-- @return sums, and what they are short of, one number for each row of weights; nil: nothing
 function I.sums(n, f, x, w, b, attrs)
   -- A bias that only a run knows, Winograd's fractions, and sums that leave f32's whole numbers all
   -- need f64, which is exact far beyond what 32 bits hold.
   local reads, bias = n.row.reads, b and n.inputs[3].x
-  local small = (not b or kit.is_known(bias)) and not may_be_winograd(w.shape, attrs)
-    and is_small(reads[1], reads[2], known_weights(n, w), b and bias)
+  local weights, is_known = known_weights(n, w), not b or kit.is_known(bias)
+  local own = bytes[x.dtype] and w.dtype == "i8" and T.all_zero(reads[2].zero)
+  if own and not n.folds and is_small(255, reads[2], weights) then
+    return byte_sums(x, w, b, reads[1], attrs)
+  end
+  local small = is_known and not may_be_winograd(w.shape, attrs)
+    and is_small(reach(reads[1]), reads[2], weights, b and bias)
   local dtype = small and "f32" or "f64"
   return f(centered(x, reads[1].zero, dtype), centered(w, reads[2].zero, dtype),
     b and kit.cast(b, dtype))
@@ -71,11 +99,13 @@ end
 --- Sums as integers of tensor t: `scale` is that of the sums over that of t, one number or one for
 -- each position along the dimension `axis`.
 -- @param o {once = whether the standard's kernel for this operator rounds once, wide = whether its
--- sums have 64 bits}
+-- sums have 64 bits, short = what is added to the sums first}
 function I.requantised(n, sums, scale, axis, t, o)
   local least, most = T.bounds(n, t)
+  local short = o and o.short
+  if short and #scale == 1 then scale = kit.fill(short.shape[1], scale[1]) end
   local operand = #scale == 1 and kit.number(scale[1], "f64") or core.tensor(scale, "f64")
-  return F.Requantize({ sums, operand }, { to = t.dtype, zero = t.zero[1], least = least,
+  return F.Requantize({ sums, operand, short }, { to = t.dtype, zero = t.zero[1], least = least,
     most = most, axis = axis, once = o and o.once, wide = o and o.wide })
 end
 

@@ -77,12 +77,12 @@ local function product_with(n, f, attrs, x, w, b)
   end
 
   -- Integers: exact sums, brought to the result's scale.
-  local sums = I.sums(n, f, x, w, b, attrs)
+  local sums, short = I.sums(n, f, x, w, b, attrs)
   -- Of 16 bits sums have 64, unless a bias of 32 says that they have as many.
   local is_16 = reads[1].dtype == "i16"
   local wide = is_16 and not (b and reads[3].dtype == "i32")
   return I.requantised(n, sums, I.product_scales(reads[1], reads[2], y), 2, y,
-    { once = attrs == nil and wide == is_16, wide = wide })
+    { once = attrs == nil and wide == is_16, wide = wide, short = short })
 end
 
 local function bias(n) return n.inputs[3] and n:x(3) or nil end
