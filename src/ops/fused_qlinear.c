@@ -346,7 +346,7 @@ static void run_dnnl(const neap_call *call) {
           [(at) + TO] = {"to", "dtype of y: u8, i8, or f32 for real numbers", NEAP_ATTR_DTYPE, \
                          .value = {.i = NEAP_DTYPE_U8}}
 
-/* ---- rows by plain loops ---------------------------------------------------------------------- */
+/* ---- rows by plain loops --------------------------------------------------------------------- */
 
 /* Rows [begin, end) of y (M,N); w (N,...), of as many elements a row as x has. */
 static void fc_rows(void *context, int64_t begin, int64_t end) {

@@ -116,7 +116,7 @@ void neap_integer_conv_run(neap_integer_conv *j, const neap_call *call, const ne
     neap_parallel_for(j->w.batch * j->n_o, 1, call->n_thread, run_planes, j);
 }
 
-/* ---- a window a channel, channels last -------------------------------------------------------- */
+/* ---- a window a channel, channels last ------------------------------------------------------- */
 
 /* sum[c] += (x[c] - minus) w[c], of channels side by side. */
 NEAP_INLINE void add_tap(int32_t *sum, const void *x, bool is_u8, int32_t minus, const int8_t *w,

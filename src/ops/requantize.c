@@ -265,7 +265,7 @@ static void put(const job *k, const double *x, int64_t at, int64_t n) {
   }
 }
 
-/* ---- bytes of small sums ---------------------------------------------------------------------- */
+/* ---- bytes of small sums --------------------------------------------------------------------- */
 
 /* What most tiles are, in one go: small sums, results that are bytes. Adding 1.5 2^52 rounds to a
  * whole number; one above what was rounded is one too many for a floor, which loops that make i32

@@ -87,7 +87,8 @@ describe("an ONNX file with ranges of sizes", function()
       end
       local _ <close> = setmetatable({}, { __close = function() core.new_range = planned end })
       local most, arena
-      for _, size in ipairs { { 4, MOST }, { 2, 7 }, { 1, 7 }, { 1, MOST }, { 3, 2 }, { 4, MOST } } do
+      local sizes = { { 4, MOST }, { 2, 7 }, { 1, 7 }, { 1, MOST }, { 3, 2 }, { 4, MOST } }
+      for _, size in ipairs(sizes) do
         local x = has_seq and neap.randn(size[1], size[2], 3) or neap.randn(size[1], 4)
         local own = assert(neap.import(path, { dims = { batch = size[1],
           seq = has_seq and size[2] or nil } }))

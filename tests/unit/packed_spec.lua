@@ -6,9 +6,9 @@ local WIDTH, DEPTH = 512, 3
 local BYTES = DEPTH * WIDTH * WIDTH * 9 * 4
 
 --- Convolutions of WIDTH channels one behind another, in a workspace with weights of its own.
--- @return net, workspace, weights by name
+-- @return net, workspace
 local function convolutions()
-  local net, weights = neap.net "packed", {}
+  local net = neap.net "packed"
   local x = net:input("x", { 1, WIDTH, 6, 6 })
   local ws = neap.workspace {}
   for i = 1, DEPTH do
@@ -83,7 +83,7 @@ describe("weights that are packed", function()
     for i = 1, DEPTH do assert.is_true(ws:fetch("w" .. i):equal(wanted[i])) end
   end)
 
-  it("serve several programs, other workspaces, and outlive the program that packed them", function()
+  it("serve several programs and workspaces, and outlive the program that packed them", function()
     local net, ws = convolutions()
     local x, wanted = neap.randn(1, WIDTH, 6, 6), copies(ws)
     local program = ws:compile(net)
@@ -98,7 +98,6 @@ describe("weights that are packed", function()
     for i = 1, DEPTH do other:feed("w" .. i, ws:view("w" .. i), { share = true }) end
     assert.is_true(other:run(net, { x = x }).y:equal(y))
     program:close()
-    program = nil
     collectgarbage()
     for i = 1, DEPTH do assert.is_true(ws:fetch("w" .. i):equal(wanted[i])) end
   end)
