@@ -51,6 +51,17 @@ describe("the structure of a plan", function()
     end
   end)
 
+  it("names what a module makes by its path, which is said once", function()
+    local gpt = neap.zoo.gpt { layers = 1, width = 32, heads = 2, length = 16, vocabulary = 50 }
+    local plan, seen = gpt:plan { batch = 2, train = true }, {}
+    for _, v in ipairs(rows("select blob, module from plan_value where plan_id = ? and module \z
+      is not null", { plan.plan_id })) do
+      assert.is_nil(v.blob:find(v.module .. "/" .. v.module, 1, true), v.blob)
+      seen[v.blob] = true
+    end
+    assert.is_true(seen["block1/residual1/attn1/attn"])
+  end)
+
   it("counts the sum of a value's gradients to the layer that made the value", function()
     local net = neap.net "sum"
     local x = net:input("x", { 4, 8 })

@@ -270,8 +270,11 @@ end
 function Module.op(self, type, inputs, attrs, n_out)
   local net, path = forward.net_here(self), context.building().tree.path[self]
 
-  -- A module that only a function made has no path; its class names the blob.
-  local outs = { net:fresh_name(path and path ~= "" and path or self._base) }
+  -- The class names the blob where a path can't: of a module that only a function made, which has
+  -- none, and of one with parts, in whose scope the name is put already.
+  local has_scope = self._parent and tree.has_children(self)
+  local named_by_path = path and path ~= "" and not has_scope
+  local outs = { net:fresh_name(named_by_path and path or self._base) }
   for k = 2, n_out or 1 do outs[k] = net:fresh_name(outs[1] .. "." .. k) end
   return net:op(type, inputs, outs, attrs or {})
 end
