@@ -322,6 +322,36 @@ describe("a hostile ONNX file", function()
     refused(one("BitCast", { to = 99 }), "bits of another type")
   end)
 
+  it("is refused for sizes and axes that are no integers, and numbers that are none", function()
+    local tensors = { kit.tensor { name = "yes", elem = 9, dims = {}, raw = "\1" },
+      kit.tensor { name = "both", elem = 9, dims = { 2 }, raw = "\1\0" },
+      kit.tensor { name = "half", dims = {}, floats = { 0.5 } },
+      kit.tensor { name = "nan", dims = { 1 }, floats = { 0 / 0 } } }
+    local function one(op, ins, attrs, version)
+      return kit.model(graph { tensors = tensors,
+        nodes = { kit.node(op, ins, { "y" }, attrs) } }, version)
+    end
+    for _, op in ipairs { "Reshape", "Expand", "Squeeze", "Unsqueeze", "ReduceSum", "Tile", "Pad",
+      "CenterCropPad" } do
+      refused(one(op, { "x", "both" }, nil, 18), "input 2 has true, expected integers")
+      refused(one(op, { "x", "nan" }, nil, 18), "input 2 has %-?nan, expected integers")
+    end
+    for _, op in ipairs { "CumSum", "SplitToSequence", "OneHot" } do
+      refused(one(op, { "x", "half", "both" }), "input 2 has 0.5, expected integers")
+    end
+    refused(one("Slice", { "x", "both", "both" }), "input 2 has true, expected integers")
+    refused(one("Range", { "half", "yes", "half" }), "input 2 has true, expected numbers")
+    refused(one("Dropout", { "x", "yes", "yes" }), "input 2 has true, expected numbers")
+    refused(one("ConstantOfShape", { "both" }), "input 1 has true, expected integers")
+    refused(one("HannWindow", { "yes" }), "input 1 has true, expected integers")
+    refused(one("MatMulInteger", { "yes", "x" }), "input 1 has 0 dimensions, expected at least 1")
+    refused(one("GridSample", { "x", "x" }), "input 1 has 1 dimensions, expected 4 to 5")
+    refused(one("LSTM", { "x", "x", "x" }), "input 1 has 1 dimensions, expected 3")
+    refused(one("GroupNormalization", { "x", "x", "x" }, nil, 21), '"num_groups" is missing')
+    refused(one("DequantizeLinear", { "both", "half" }, { output_dtype = 99 }),
+      "numbers of type 99")
+  end)
+
   it("is refused for constants larger than the memory there is", function()
     for _, size in ipairs { 1 << 20, 1 << 40 } do
       local tensors = { kit.tensor { name = "s", elem = 7, dims = { 2 }, ints = { size, size } },

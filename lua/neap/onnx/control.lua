@@ -174,7 +174,7 @@ local function loop(n)
   local trip, known = math.huge, true
   if n:given(1) then
     known = kit.is_known(n.inputs[1].x)
-    trip = known and n:scalar(1) or n.state:operand(n.inputs[1])
+    trip = known and n:integer(1) or n.state:operand(n.inputs[1])
   end
 
   -- Few turns are written out, which folds what each knows of its number. Many are tried as a loop
@@ -339,7 +339,7 @@ end
 
 --- A position in a sequence of n items, from 1.
 local function place(n, i, count)
-  local at = n:scalar(i)
+  local at = n:integer(i)
   at = at < 0 and at + count + 1 or at + 1
   if at < 1 or at > count then n:fail("position %d of %d items", at - 1, count) end
   return at
@@ -452,7 +452,7 @@ return function(op, writers)
   function op.SplitToSequence(n)
     local x = n:x(1)
     local d, list, from = n:axis(n:int("axis", 0), #x.shape), {}, 1
-    local sizes, keep = n:list(2), n:flag("keepdims", true)
+    local sizes, keep = n:integers(2), n:flag("keepdims", true)
 
     -- Without sizes each part is one position, kept as a dimension or not; one number is the size
     -- of all parts, of which the last may be smaller.

@@ -349,7 +349,7 @@ return function(op, writers)
       from, to = n:float "min", n:float "max"
     elseif kit.is_float(x) and (not low or kit.is_known(low))
       and (not high or kit.is_known(high)) then
-      from, to = low and n:scalar(2), high and n:scalar(3)
+      from, to = low and n:number(2), high and n:number(3)
     end
 
     if from or to then

@@ -99,24 +99,44 @@ function Node:list(i)
   return list
 end
 
---- The same as one number or boolean.
-function Node:scalar(i)
-  local list = self:list(i)
+local function check_each(self, i, list, kind, is_kind)
+  for _, x in ipairs(list or {}) do
+    if not is_kind(x) then self:fail("input %d has %s, expected %s", i, tostring(x), kind) end
+  end
+  return list
+end
+
+--- The same of sizes, axes and positions: integers; and of numbers, which no booleans are.
+function Node:integers(i)
+  return check_each(self, i, self:list(i), "integers", function(x)
+    return math.type(x) == "integer"
+  end)
+end
+function Node:numbers(i) return check_each(self, i, self:list(i), "numbers", math.type) end
+
+local function one(self, i, list)
   if list and #list ~= 1 then self:fail("input %d has %d elements, expected 1", i, #list) end
   return list and list[1]
 end
+
+--- The same as one number or boolean, as one integer, as one number.
+function Node:scalar(i) return one(self, i, self:list(i)) end
+function Node:integer(i) return one(self, i, self:integers(i)) end
+function Node:number(i) return one(self, i, self:numbers(i)) end
 
 function Node:given(i) return self.inputs[i] ~= nil end
 
 --- What a version of the op that has it cannot do without, "input 2" for messages.
 function Node:needed(value, what) return value or self:fail("%s is missing", what) end
 
---- Raises where operand x, input i, has not `least` to `most` dimensions.
+--- Raises where operand x, input i, has not `least` to `most` dimensions: without `most` just as
+-- many, with math.huge as many or more.
 function Node:check_rank(i, x, least, most)
   local rank = #x.shape
   if rank < least or rank > (most or least) then
-    self:fail("input %d has %d dimensions, expected %d%s", i, rank, least,
-      most and " to " .. most or "")
+    local expected = most == math.huge and ("at least %d"):format(least)
+      or most and ("%d to %d"):format(least, most) or least
+    self:fail("input %d has %d dimensions, expected %s", i, rank, expected)
   end
 end
 
@@ -167,11 +187,12 @@ end
 
 --- An attribute that later versions have as input `i`: a list of integers, nil where neither is
 -- there.
-function Node:ints_or_input(name, i) return self:given(i) and self:list(i) or self:ints(name) end
+function Node:ints_or_input(name, i)
+  return self:given(i) and self:integers(i) or self:ints(name)
+end
 
 --- Raises where a tensor of so many elements, which is to be made at once, is more than the machine
--- has room for. `now`: it is made when the net is
--- built, even where the node runs later.
+-- has room for. `now`: it is made when the net is built, even where the node runs later.
 function Node:check_room(shape, now)
   local n = 1
   for _, size in ipairs(shape) do

@@ -195,7 +195,10 @@ return function(op, writers)
 
   --- Up to opset 20 the weights are one a group.
   function op.GroupNormalization(n, x, scale, bias)
-    local groups = n:int "num_groups"
+    local groups = n:needed(n:int "num_groups", "attribute \"num_groups\"")
+    n:check_rank(1, x, 2, math.huge)
+    n:check_rank(2, scale, 1)
+    if groups < 1 then n:fail("%d groups", groups) end
     -- The channels of a group lie in a row.
     if scale.shape[1] == groups and groups ~= x.shape[2] then
       local function spread(v) return F.RepeatInterleave(v, { repeats = x.shape[2] // groups }) end
@@ -244,7 +247,7 @@ return function(op, writers)
   function op.Dropout(n, x)
     local training = n.version >= 12 and n:given(3) and n:scalar(3)
     training = training == true or training == 1
-    local rate = n.version >= 12 and (n:scalar(2) or 0.5) or n:float("ratio", 0.5)
+    local rate = n.version >= 12 and (n:number(2) or 0.5) or n:float("ratio", 0.5)
 
     local function ones()
       return n:make("Constant", { shape = x.shape, dtype = "bool", value = 1 })

@@ -214,7 +214,8 @@ return function(op, out)
     local axis, block = n:int("axis", 1), n:int("block_size", 0)
     local to = n:int("output_dtype", 0)
 
-    local dtype = to ~= 0 and kit.types[to].dtype or scale.dtype
+    local dtype = to == 0 and scale.dtype or (kit.types[to] or {}).dtype
+      or n:fail("numbers of type %d", to)
     local is_word = words[x.dtype] or x.dtype == "i32"
     if block == 0 and is_word and is_plain(n, 2) and is_plain(n, 3) then
       scale = plain(scale)
@@ -245,7 +246,8 @@ return function(op, out)
     return round_to(n, x, safe, at, 2), safe, at
   end
 
-  function op.MatMulInteger(_, a, b, a_zero, b_zero)
+  function op.MatMulInteger(n, a, b, a_zero, b_zero)
+    for i, x in ipairs { a, b } do n:check_rank(i, x, 1, math.huge) end
     local y = F.MatMul { centered(a, of_rows(a_zero, #a.shape)), centered(b, of_columns(b_zero)) }
     return wrapped(y, a.shape[#a.shape])
   end

@@ -127,6 +127,8 @@ end
 --- The layer: `make(d, w, r, bias of the inputs, bias of the states, peepholes, activations)` gives
 -- a direction's step, `n_gate` blocks of rows, `n_state` states.
 local function layer(n, x, w, r, b, lengths, states, p, o)
+  for i, operand in ipairs { x, w, r } do n:check_rank(i, operand, 3) end
+  if b then n:check_rank(4, b, 2) end
   local batch_first = n:flag "layout"
   if batch_first then x = kit.permute(x, { 2, 1, 3 }) end
   lengths = lengths and kit.cast(lengths, "i64")

@@ -92,7 +92,7 @@ end
 --- Running sums and products; the axis is an input.
 local function running(name)
   return function(n, x)
-    return F[name](x, { axis = n:axis(n:scalar(2), #x.shape), exclusive = n:flag "exclusive",
+    return F[name](x, { axis = n:axis(n:integer(2), #x.shape), exclusive = n:flag "exclusive",
       reverse = n:flag "reverse" })
   end
 end
@@ -217,7 +217,7 @@ return function(op, writers)
   --- k is an attribute up to opset 9.
   function op.TopK(n, x)
     local values, indices = F.TopK(x, { axis = n:axis(n:int("axis", -1), #x.shape),
-      k = n:given(2) and n:scalar(2) or n:int "k", largest = n:flag("largest", true),
+      k = n:given(2) and n:integer(2) or n:int "k", largest = n:flag("largest", true),
       sorted = n:flag("sorted", true) })
     return values, kit.cast(indices, "i64")
   end

@@ -91,7 +91,7 @@ local function ranges(n, rank)
   if n.version < 10 then
     starts, ends, axes = n:ints "starts", n:ints "ends", n:ints "axes"
   else
-    starts, ends, axes, steps = n:list(2), n:list(3), n:list(4), n:list(5)
+    starts, ends, axes, steps = n:integers(2), n:integers(3), n:integers(4), n:integers(5)
   end
   if not starts or not ends then n:fail("there are no %s", starts and "ends" or "starts") end
 
@@ -130,10 +130,10 @@ end
 
 --- Pads as Neap takes them: begins, then ends, for the dimensions in `axes`.
 local function pads_of(n, x)
-  local pads = n.version < 11 and (n:ints "pads" or n:ints "paddings") or n:list(2)
+  local pads = n.version < 11 and (n:ints "pads" or n:ints "paddings") or n:integers(2)
   pads = n:needed(pads, "the list of pads")
 
-  local axes = n:given(4) and n:axes(n:list(4), #x.shape) or kit.count(#x.shape)
+  local axes = n:given(4) and n:axes(n:integers(4), #x.shape) or kit.count(#x.shape)
   if #pads ~= 2 * #axes then n:fail("%d pads for %d dimensions", #pads, #axes) end
   return pads, axes
 end
@@ -498,7 +498,7 @@ return function(op, writers)
     return #axes > 0 and kit.unsqueeze(x, axes) or x
   end
   function op.Expand(n, x)
-    local shape = kit.broadcast(x.shape, n:list(2))
+    local shape = kit.broadcast(x.shape, n:integers(2))
     n:check_room(shape)
     return kit.expand(x, shape)
   end
@@ -588,12 +588,12 @@ return function(op, writers)
 
   function op.Tile(n, x)
     if n.version < 6 then
-      local repeats, axis = kit.fill(#x.shape, 1), n:needed(n:scalar(3), "input 3")
-      repeats[n:axis(axis, #x.shape)] = n:needed(n:scalar(2), "input 2")
+      local repeats, axis = kit.fill(#x.shape, 1), n:needed(n:integer(3), "input 3")
+      repeats[n:axis(axis, #x.shape)] = n:needed(n:integer(2), "input 2")
       return F.Tile(x, { repeats = repeats })
     end
 
-    local repeats = n:needed(n:list(2), "input 2")
+    local repeats = n:needed(n:integers(2), "input 2")
     n:check_room(kit.map(x.shape, function(size, d) return size * (repeats[d] or 1) + 0.0 end))
     return #x.shape > 0 and F.Tile(x, { repeats = repeats }) or x
   end
@@ -616,7 +616,7 @@ return function(op, writers)
 
   --- Cuts the middle out, or puts it into the middle of zeros.
   function op.CenterCropPad(n, x)
-    local sizes = n:list(2)
+    local sizes = n:integers(2)
     local axes = n:ints "axes" and n:axes(n:ints "axes", #x.shape) or kit.count(#x.shape)
 
     if #sizes ~= #axes then n:fail("%d sizes for %d dimensions", #sizes, #axes) end
@@ -645,14 +645,14 @@ return function(op, writers)
   end
 
   function op.Trilu(n, x)
-    return F[n:flag("upper", true) and "Triu" or "Tril"](x, { diagonal = n:scalar(2) or 0 })
+    return F[n:flag("upper", true) and "Triu" or "Tril"](x, { diagonal = n:integer(2) or 0 })
   end
 
   -- ---- constants --------------------------------------------------------------------------------
 
   function op.ConstantOfShape(n)
-    local shape, t = n:list(1), n:tensor "value"
-    n:check_room(shape)
+    local shape, t = n:integers(1), n:tensor "value"
+    n:check_room(shape, true)
     local value, dtype = 0, "f32"
     if t then value, dtype = t.tensor:reshape(-1):totable()[1], t.tensor.dtype end
     if type(value) == "boolean" then value = value and 1 or 0 end
@@ -661,8 +661,8 @@ return function(op, writers)
   end
 
   function op.Range(n)
-    local from, limit, delta = n:known(1), n:scalar(2), n:scalar(3)
-    local start, dtype = n:scalar(1), from.dtype
+    local from, limit, delta = n:known(1), n:number(2), n:number(3)
+    local start, dtype = n:number(1), from.dtype
     if delta == 0 then n:fail "a delta of 0" end
     local count = math.max(math.ceil((limit - start) / delta), 0)
 
@@ -691,7 +691,7 @@ return function(op, writers)
 
   --- Depth is known; on and off need not be.
   function op.OneHot(n, indices)
-    local depth, values = n:scalar(2), n:x(3)
+    local depth, values = n:integer(2), n:x(3)
     local rank = #indices.shape + 1
     local axis = n:axis(n:int("axis", -1), rank)
     n:check_room { kit.product(indices.shape) * depth + 0.0 }

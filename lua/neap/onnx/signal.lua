@@ -64,7 +64,7 @@ end
 local function dft(n, x)
   local rank = #x.shape
   local axis = n:int("axis", n.version < 20 and 1 or -2)
-  if n.version >= 20 and n:given(3) then axis = n:scalar(3) end
+  if n.version >= 20 and n:given(3) then axis = n:integer(3) end
   local d = n:axis(axis, rank)
   local inverse, half = n:flag "inverse", n:flag "onesided"
 
@@ -78,11 +78,11 @@ local function dft(n, x)
   local y
   if inverse and half then
     -- Real numbers from half a spectrum.
-    local length = n:given(2) and n:scalar(2) or 2 * (x.shape[rank - 1] - 1)
+    local length = n:given(2) and n:integer(2) or 2 * (x.shape[rank - 1] - 1)
     x = whole_spectrum(of_length(x, rank - 1, length // 2 + 1), length)
     y = kit.part(transform(n, x, true, length), rank, 1, 1)
   else
-    local length = n:given(2) and n:scalar(2) or x.shape[rank - 1]
+    local length = n:given(2) and n:integer(2) or x.shape[rank - 1]
     x = of_length(x, rank - 1, length)
     y = transform(n, x, inverse, half and length // 2 + 1 or length)
   end
@@ -94,8 +94,8 @@ end
 
 --- Frames of the signal, a step apart, each weighed by the window and transformed.
 local function stft(n, x)
-  local step, window = n:scalar(2), n:x(3)
-  local length = n:given(4) and n:scalar(4) or window and window.shape[1]
+  local step, window = n:integer(2), n:x(3)
+  local length = n:given(4) and n:integer(4) or window and window.shape[1]
   local samples = x.shape[2]
   if not samples or not length or length < 1 or length > samples or step < 1 then
     n:fail("frames of %s, %s apart, x is (%s)", length, step, table.concat(x.shape, ","))
@@ -125,7 +125,7 @@ end
 --- a0 - a1 cos(2 pi i / N) + a2 cos(4 pi i / N), N the size, or one less where it is symmetric.
 local function window(a0, a1, a2)
   return function(n)
-    local size, row = n:scalar(1), kit.types[n:int("output_datatype", 1)]
+    local size, row = n:integer(1), kit.types[n:int("output_datatype", 1)]
     local dtype = row and row.dtype or n:fail("elements of type %d", n:int "output_datatype")
     n:check_room { size }
     local span = n:flag("periodic", true) and size or size - 1

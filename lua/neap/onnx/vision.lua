@@ -150,7 +150,7 @@ local function max_unpool(n, x, indices)
   local y = F.MaxUnpool({ x, indices }, { kernel = attrs.kernel, stride = attrs.stride,
     pad = attrs.pad, output_shape = inferred })
 
-  local want = n:given(3) and checked(n, "the output's shape", n:list(3), rank + 2)
+  local want = n:given(3) and checked(n, "the output's shape", n:integers(3), rank + 2)
   if not want or table.concat(want, ",", 3) == table.concat(inferred, ",") then return y end
 
   local pads, axes = kit.fill(2 * rank, 0), {}
@@ -220,7 +220,8 @@ local policies = kit.words "stretch not_larger not_smaller"
 
 --- The sizes and factors of the dimensions `axes`.
 local function targets(n, x, axes)
-  local scales, sizes = n.version < 11 and n:list(2) or n:list(3), n.version >= 11 and n:list(4)
+  local scales = n:numbers(n.version < 11 and 2 or 3)
+  local sizes = n.version >= 11 and n:integers(4)
   if scales and #scales > 0 then
     checked(n, "scales", scales, #axes)
     return kit.map(axes, function(d, i) return scaled(x.shape[d], scales[i]) end), scales
@@ -256,7 +257,7 @@ local function resize(n, x)
   local dtype = x.dtype
   if mode ~= "nearest" and dtype ~= "f32" and dtype ~= "f64" then x = kit.cast(x, "f32") end
   local roi = at == "tf_crop_and_resize"
-    and checked(n, "the region", n:needed(n:list(2), "input 2"), 2 * #axes)
+    and checked(n, "the region", n:needed(n:numbers(2), "input 2"), 2 * #axes)
   -- Dimension by dimension: what lies between pixels is a product of both ways.
   for i, d in ipairs(axes) do
     if roi then
@@ -269,7 +270,7 @@ local function resize(n, x)
 end
 
 local function upsample(n, x)
-  local scales = n:floats "scales" or n:given(2) and n:list(2)
+  local scales = n:floats "scales" or n:given(2) and n:numbers(2)
   if not scales then -- the first version names two
     scales = { 1, 1, n:float("height_scale", 1), n:float("width_scale", 1) }
   end
@@ -358,6 +359,8 @@ end
 local paddings = kit.words "zeros border reflection"
 
 local function grid_sample(n, x, grid)
+  n:check_rank(1, x, 4, 5)
+  n:check_rank(2, grid, #x.shape)
   local mode = n:word("mode", modes, "linear")
   local padding, corners = n:word("padding_mode", paddings, "zeros"), n:flag "align_corners"
   if #x.shape == 5 then return sample_volume(x, kit.cast(grid, x.dtype), mode, padding, corners) end
@@ -479,7 +482,7 @@ local function roi_align(n, x, rois, batch)
   end
   if ratio > 0 then return pooled(rois, batch, ratio, ratio) end
   -- As many samples as a bin has pixels: each region has its own number.
-  local corners, parts = n:list(2), {}
+  local corners, parts = n:numbers(2), {}
   for r = 1, rois.shape[1] do
     local function count(from, to, bins)
       local length = (corners[4 * (r - 1) + to] - corners[4 * (r - 1) + from]) * scale
@@ -493,7 +496,7 @@ end
 
 --- Columns of blocks added up to images of any rank.
 local function col2im(n, x)
-  local image, block = n:list(2), n:list(3)
+  local image, block = n:integers(2), n:integers(3)
   local rank = #image
   checked(n, "the block's shape", block, rank, 1)
   local dilation = numbers(n, "dilations", rank, 1, 1)
@@ -714,7 +717,7 @@ return function(op, writers)
 
   op.Resize, op.Upsample, op.GridSample = resize, upsample, grid_sample
   function op.AffineGrid(n, theta)
-    local size = n:list(2)
+    local size = n:integers(2)
     return F.AffineGrid(theta, { sizes = table.move(size, 3, #size, 1, {}),
       align_corners = n:flag "align_corners" })
   end

@@ -298,22 +298,10 @@ end
 -- ---- inputs that say how ------------------------------------------------------------------------
 
 --- The integers of input i, which must be known when the net is built: sizes, axes, positions.
-function T.list(n, i)
-  local list = n:list(i) or n:fail("input %d is missing", i)
-  for _, x in ipairs(list) do
-    if math.type(x) ~= "integer" then
-      n:fail("input %d has %s, expected integers", i, tostring(x))
-    end
-  end
-  return list
-end
+function T.list(n, i) return n:needed(n:integers(i), ("input %d"):format(i)) end
 
 --- The same of one.
-function T.integer(n, i)
-  local list = T.list(n, i)
-  if #list ~= 1 then n:fail("input %d has %d elements, expected 1", i, #list) end
-  return list[1]
-end
+function T.integer(n, i) return n:needed(n:integer(i), ("input %d"):format(i)) end
 
 -- ---- by ONNX's builders -------------------------------------------------------------------------
 
