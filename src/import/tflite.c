@@ -70,6 +70,8 @@ const char *neap_tflite_type_name(int type) {
 
 /* Element i of packed bits as a number of the dtype. */
 static void set_from_bits(const element *e, const uint8_t *raw, int64_t i, void *out) {
+  /* The low byte first, and in a byte that elements share the low bits first. Signed ones of few
+   * bits: the upper half of the patterns stands below 0. */
   int64_t bit = i * e->bits, value = 0;
   for (int k = 0; k < (e->bits + 7) / 8; k++) value |= (int64_t)raw[bit / 8 + k] << (8 * k);
   if (e->bits < 8) value = value >> (bit % 8) & ((1 << e->bits) - 1);
@@ -106,6 +108,7 @@ static int64_t find_bytes(reader *r, int64_t index, int64_t *n) {
   neap_flat_table buffer = neap_flat_table_at(&r->flat, r->buffers, (int)index);
   int64_t offset = neap_flat_integer(&r->flat, &buffer, 1, 8, 0);
   int64_t size = neap_flat_integer(&r->flat, &buffer, 2, 8, 0);
+  /* 0 and 1 stand for no offset. */
   if (offset > 1) {
     if (size < 0 || offset > r->flat.n_bytes || size > r->flat.n_bytes - offset) {
       neap_flat_fail(&r->flat, "buffer %lld: %lld bytes from %lld on, the file has %lld",
@@ -148,12 +151,17 @@ static void take_quantisation(reader *r, const neap_flat_table *tensor, neap_tfl
   neap_flat_vector zeros = neap_flat_list(flat, &table, 3, 8);
   int64_t axis = neap_flat_integer(flat, &table, 6, 4, 0);
   if (flat->status != NEAP_OK || scales.n == 0) return;
+
+  /* One scale and zero point for all, or one of each position along the axis; zero points may be
+   * left out. */
   if (zeros.n != 0 && zeros.n != scales.n)
     neap_flat_fail(flat, "%d scales, %d zero points", scales.n, zeros.n);
   bool is_axis = axis >= 0 && axis < out->n_dim;
   if (scales.n > 1 && (!is_axis || out->dim[axis] != scales.n))
     neap_flat_fail(flat, "%d scales along dimension %lld, which is not of that size", scales.n,
                    (long long)axis);
+
+  /* A scale that is no number is told of here, where its tensor is still known. */
   float *scale = room(r, scales.n, sizeof *scale);
   int64_t *zero = room(r, scales.n, sizeof *zero);
   if (flat->status != NEAP_OK) return;
@@ -180,6 +188,9 @@ static void take_constant(reader *r, const neap_flat_table *table, neap_tflite_t
   const element *e = element_of(out->type);
   if (flat->status != NEAP_OK || index == 0 || n_bytes == 0) return;
   if (e == NULL || e->dtype == NEAP_DTYPE_NONE) return; /* what reads it will say so */
+
+  /* As many bytes as the dimensions say, no more and no less, before anything is made. The bound
+   * lets n times the bits of an element fit. */
   neap_shape shape = {.n_dim = out->n_dim};
   for (int d = 0; d < out->n_dim; d++) {
     shape.dim[d] = out->dim[d];
@@ -308,6 +319,9 @@ static void take_name(reader *r, const neap_flat_table *table, neap_tflite_op *o
     return;
   }
   neap_flat_table code = neap_flat_table_at(flat, r->codes, (int)index);
+
+  /* Codes up to 127 stand in the byte, which holds 127 for larger ones: so the larger of both is
+   * meant. */
   int64_t old = neap_flat_integer(flat, &code, 0, 1, 0);
   int64_t number = neap_flat_integer(flat, &code, 3, 4, 0);
   if (number < old) number = old;

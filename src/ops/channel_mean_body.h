@@ -8,6 +8,7 @@ NEAP_MULTIVERSION static void OF(channel_mean)(void *context, int64_t begin, int
                   last = NEAP_MIN(c + k->after, k->n_channel - 1);
     const T *x = (const T *)k->x + (p - c) * k->n_space;
     T *y = (T *)k->y + p * k->n_space;
+    /* Channel by channel over the whole plane, so that each loop is dense. */
     for (int64_t i = 0; i < k->n_space; i++) y[i] = 0;
     for (int64_t from = first; from <= last; from++)
       for (int64_t i = 0; i < k->n_space; i++) y[i] += x[from * k->n_space + i];

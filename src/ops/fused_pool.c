@@ -182,6 +182,8 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
     s->conv.in[i] =
       i == NEAP_FUSED_X || i == NEAP_FUSED_Z ? of_chunk(&p->in[i], n_chunk) : p->in[i];
   s->pool.op = pool_op(p->attrs), s->pool.n_in = 1;
+
+  /* What the convolution makes is what the pool takes: its type comes first. */
   neap_error error = {0};
   neap_infer conv = {.op = s->conv.op,
                      .attrs = p->attrs,
@@ -208,6 +210,8 @@ static bool settle(stages *s, const problem *p, int64_t n_chunk) {
     like.algorithm &= (1 << ALGORITHM_BITS) - 1;
     like.is_widened = like.twin_bytes > 0;
   }
+  /* What lies between is taken from the limit before the convolution is asked, as if its layout
+   * were plain. */
   const neap_kernel *kernel = kernel_of(&s->conv, p->engine);
   if (kernel == NULL ||
       !ask(&s->conv, p, kernel, p->attrs, p->in_layout,

@@ -64,10 +64,13 @@ static void run_fold(const neap_call *call) {
   const float z_scale = number(call, F_Z_SCALE, 0, 1), z_zero = number(call, F_Z_ZERO, 0, 0);
   const int64_t x_zero =
     (int64_t)number(call, F_X_ZERO, 0, 0) + (call->attrs[F_SIGNED].i != 0 ? SHIFT : 0);
+  /* sum (x - x_zero) w = sum x w - x_zero sum w: the second part is known now, and joins the
+   * bias. */
   for (int64_t o = 0; o < n_o; o++) {
     const int8_t *row = (const int8_t *)w->data + o * l;
     int64_t sum = 0;
     for (int64_t i = 0; i < l; i++) sum += row[i];
+    /* Sums count steps of x and w; scale makes of them steps of z where one is added, else of y. */
     const float step = x_scale * number(call, F_W_SCALE, o, 1);
     const float scale = step / (adds ? z_scale : y_scale);
     /* An integer counts steps of x and w already. */
@@ -157,6 +160,8 @@ static void finish_sums(const neap_call *call, int64_t o, int64_t step, int64_t 
   const bool adds = has(call, Z), is_real = y->type.dtype == NEAP_DTYPE_F32;
   const bool relu = call->attrs[tail_of(call->op) + RELU].i != 0;
   const float zero = number(call, Y_ZERO, 0, 0), ratio = number(call, RATIO, 0, 1);
+  /* The operations of oneDNN's chain in its order: bias, scale, then z and the ratio, the Relu and
+   * the zero point. Another order would round another way. */
   float v[TILE];
   /* Apart, so that either goes many at a time. */
   if (step == 1)
@@ -220,6 +225,8 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
   const int64_t row = t->padded[2] * c->side, left = t->begin[2] * c->side,
                 inner = t->in[2] * c->side;
   for (int64_t r = begin; r < end; r++) {
+    /* Where the row comes from; outside of x it is padding alone. A row that is wider than x has
+     * padding at its ends. */
     int64_t h = r % t->padded[1] - t->begin[1], d = r / t->padded[1] % t->padded[0] - t->begin[0],
             n = r / t->padded[1] / t->padded[0];
     uint8_t *to = c->to + r * row;
@@ -288,6 +295,8 @@ static bool choose_dnnl(neap_choose *choose) {
   /* Rows of FC are plain. */
   if (!is_conv(choose->op)) memset(c.in_layout, 0, sizeof c.in_layout);
   neap_choice *choice = choose->choice;
+
+  /* oneDNN's scratch lies behind the copy of x. It adds z to what y holds, so z has y's layout. */
   if (!neap_dnnl_choose(choose, &c)) return false;
   choice->scratch_bytes += t.bytes;
   if (neap_quantized_has(choose->n_in, choose->in, Z)) choice->in[Z] = choice->out[0];

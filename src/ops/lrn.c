@@ -67,6 +67,8 @@ static job job_of(const neap_type *x, const neap_layout *layout, const neap_attr
   k.before = (k.size - 1) / 2;
   k.after = k.size - 1 - k.before;
   k.alpha = attrs[ALPHA].f / (double)k.size, k.beta = attrs[BETA].f, k.bias = attrs[BIAS].f;
+  /* Where channels are dense a tile is one position; in a plain layout it is as many as the buffers
+   * have room for. */
   k.tile =
     k.block > 1 ? 1 : NEAP_MAX(NEAP_MIN(TILE_ELEMS / NEAP_MAX(k.n_channel, 1), k.n_space), 1);
   return k;

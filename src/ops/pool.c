@@ -94,6 +94,7 @@ static neap_window adaptive_window(const neap_shape *x, const neap_shape *y) {
   w.adaptive = true;
   w.n_kernel = 1;
   for (int d = 0; d < 3; d++) {
+    /* out 0 is that of an empty y, which asks for no windows. */
     w.kernel[d] = NEAP_MIN((w.in[d] + w.out[d] - 1) / NEAP_MAX(w.out[d], 1) + 1, w.in[d]);
     w.n_kernel *= w.kernel[d];
   }
@@ -349,6 +350,8 @@ typedef struct again {
 static void pool_again(void *context, int64_t begin, int64_t end) {
   const again *j = context;
   const neap_window *w = &j->w;
+  /* Elements of a plane lie as many apart as channels lie side by side; numbers of taps as y
+   * does. */
   for (int64_t p = begin; p < end; p++) {
     const float *x = j->x + plane_at(w, p, w->n_in, j->side_x);
     int64_t y = plane_at(w, p, w->n_out, j->side_y);
@@ -382,6 +385,7 @@ static void run_dnnl_max(const neap_call *call) {
   if (is_byte(call->in[0].type.dtype)) return;
   const neap_operand *x = &call->in[0], *y = &call->out[0];
   look l = {.x = x->data};
+  /* Lanes of padding are zeros, which are above -FLT_MAX: they hide nothing and ask for nothing. */
   neap_parallel_for(neap_operand_lanes(x), NEAP_GRAIN, call->n_thread, look_over, &l);
   if (!l.found) return;
   again j = again_of(call);
@@ -426,6 +430,9 @@ static neap_status bind_dnnl_grad(const neap_bind *bind, void **kernel, neap_err
 static bool choose_dnnl_take(neap_choose *choose) {
   const neap_choice *pair = choose->pair;
   if (pair == NULL || pair->engine != NEAP_ENGINE_DNNL) return false;
+
+  /* The stash has a number for each lane of y: their bytes follow from its own, since oneDNN does
+   * not say them. */
   size_t lanes = neap_layout_bytes(&choose->out[0], &pair->out[0]) / sizeof(float);
   if (lanes == 0) return false;
   choose->choice->in[0] = pair->in[0];

@@ -19,6 +19,8 @@ NEAP_INLINE T OF(window_max)(const neap_window *w, const T *in, int64_t side, co
                     number = (kd * w->kernel[1] + kh) * w->kernel[2];
       for (int64_t kw = s->from[2]; kw < s->to[2]; kw++) {
         const T v = in[(row + kw * w->dilation[2]) * side];
+        /* The first element counts whatever it is; then a larger one, or the first NaN: nothing is
+         * above a NaN, and no second NaN takes its place. */
         if (first >= 0 && !(v > best) && (v == v || best != best)) continue;
         best = v;
         first = number + kw;
@@ -72,6 +74,7 @@ static void OF(max)(void *context, int64_t begin, int64_t end, float *tile) {
     for (int64_t i = 0; i < w->n_out; i++, pool_spot_next(w, &s)) {
       out[i] = OF(window_max)(w, in, 1, &s, &won);
       pool_set_index(j, p * w->n_out + i, won);
+      /* A position counts all elements of x, from the planes before this one on. */
       if (j->position != NULL) {
         int64_t at;
         bool has = pool_spot_has(w, &s, won, &at);

@@ -29,6 +29,8 @@ static neap_status infer_adaptive(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "output_size expects 1 or %d values for %d spatial dimensions, got %d",
                            n, n, size->n);
+
+  /* N and C stay; a spatial size is that of all dimensions or of its own. */
   c->out[0] = c->in[0];
   for (int i = 0; i < n; i++) {
     if (c->in[0].shape.dim[2 + i] < 1)

@@ -62,6 +62,7 @@ static void cost_conv(const neap_infer *c, neap_cost *cost) {
 /* The standard adds the bias to the sum, and rounds before it adds the zero point. */
 static void finish_conv(const void *context, int64_t o, int64_t at, const int32_t *sum, int64_t n) {
   const neap_call *call = context;
+  /* The bias is added in unsigned numbers, which may wrap. */
   const uint32_t bias = (uint32_t)(int32_t)number(call, B, o);
   const float scale = (float)number(call, X_SCALE, 0) * (float)number(call, W_SCALE, o) /
                       (float)number(call, Y_SCALE, 0);
@@ -99,6 +100,8 @@ static neap_status infer_matmul(neap_infer *c, neap_error *error) {
       c, NEAP_SHAPE, W, error,
       "a %s and b %s do not multiply: inner sizes must agree and batches broadcast",
       neap_shape_text(a, text_a), neap_shape_text(b, text_b));
+
+  /* Numbers of a are one, or one of each row of y; numbers of b one, or one of each column. */
   static const int of_row[] = {X_SCALE, X_ZERO, Y_SCALE, Y_ZERO};
   for (int i = 0; i < NEAP_COUNT(of_row); i++)
     NEAP_TRY(neap_quantized_expect(c, of_row[i], m, error));
@@ -128,6 +131,7 @@ static void multiply_tile(const product *p, int64_t at, int64_t i, int64_t from,
   int64_t at_a, at_b;
   int32_t sum[TILE] = {0}, b_zero[TILE];
   float v[TILE];
+  /* a (M,K) times b (K,N), row l of b at a time, so that the loop over columns is dense. */
   neap_batches_at(&p->batches, at, &at_a, &at_b);
   for (int64_t j = 0; j < n; j++) b_zero[j] = (int32_t)number(call, W_ZERO, from + j);
   const int32_t a_zero = (int32_t)number(call, X_ZERO, i);

@@ -62,6 +62,8 @@ static neap_status infer_quantize(neap_infer *c, neap_error *error) {
   if (c->in[SCALE].dtype != c->in[X].dtype)
     return neap_infer_fail(c, NEAP_DTYPE, SCALE, error, "scale expects the dtype of x, %s, got %s",
                            neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[SCALE].dtype));
+
+  /* A zero point says y's dtype; where `to` says it too, both must agree. */
   if (neap_quantized_has(c->n_in, c->in, ZERO)) {
     if (c->attrs[TO].given && to != c->in[ZERO].dtype)
       return neap_infer_fail(c, NEAP_DTYPE, ZERO, error, "zero expects the dtype to = %s, got %s",

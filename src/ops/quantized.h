@@ -23,7 +23,7 @@ neap_status neap_quantized_expect(const neap_infer *infer, int i, int64_t many, 
 void neap_quantized_put(const neap_operand *y, int64_t at, const float *v, int64_t n);
 
 /* A convolution of bytes. Of x is read x - minus; an element of the padding counts as `pad`; of
- * weight row o, w - w_zero[o] (one for all where w_zero_step is 0). Operands plain. */
+ * weight row o, w less its zero point, which is one for all rows or one each. Operands plain. */
 typedef struct neap_integer_conv {
   neap_window w;
   int64_t n_o, group_o, group_c; /* O, O/g, C/g */

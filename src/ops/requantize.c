@@ -52,9 +52,12 @@ static int64_t times_once(int64_t x, fixed f) {
 }
 
 static int64_t times_twice(int64_t x, fixed f) {
+  /* 2^left first, where 32 bits saturate; then m; then 2^right, which rounds once more. */
   int64_t wide = within(x * (INT64_C(1) << f.left), INT32_MIN, INT32_MAX);
   /* Half a unit more, and the lower bits go: a shift rounds down. */
   int64_t y = (wide * f.m + (INT64_C(1) << 30)) >> 31;
+  /* A shift rounds down. One more where the rest is more than a half, or is a half of a number that
+   * is not negative: halves go away from 0. */
   int64_t mask = (INT64_C(1) << f.right) - 1, rest = y & mask;
   return (y >> f.right) + (rest > (mask >> 1) + (y < 0) ? 1 : 0);
 }
@@ -77,6 +80,8 @@ static int64_t wide_product(int64_t x, int64_t m, int shift) {
 static double times_wide(double x, fixed f, bool once) {
   if (x != x) return 0;
   x = fmin(fmax(x, -WIDE_SUM), WIDE_SUM);
+  /* What saturates anyway is decided in a double, so that whole numbers meet only products that
+   * fit. */
   int shift = 31 - f.left + f.right;
   double real = ldexp(x * (double)f.m, -shift);
   if (fabs(real) >= WIDE_RESULT) return copysign(WIDE_RESULT, real);
@@ -326,6 +331,7 @@ static void run_tile(const job *k, const factors *s, int64_t at, int64_t n) {
 static void run_range(void *context, int64_t begin, int64_t end) {
   const job *k = context;
   factors s;
+  /* A row shares a scale; a range may begin and end within one. */
   for (int64_t at = begin, row = -1; at < end;) {
     if (at / k->inner != row) {
       row = at / k->inner;
@@ -359,6 +365,8 @@ static void run(const neap_call *call) {
   if (n == 0) return;
   if (scales->n_dim == 1)
     inner = neap_shape_span(x, neap_axis(attrs[AXIS].i, x->n_dim) + 1, x->n_dim);
+
+  /* The bounds of the attributes, within those of y's dtype. */
   neap_quantized_range(call->out[0].type.dtype, &least, &most);
   if (call->out[0].type.dtype == NEAP_DTYPE_I64) least = -most;
   job k = {call,
