@@ -203,8 +203,10 @@ static turned turned_of(const neap_op *op, const neap_attr_value *attrs, int n_i
     }
     /* Zeros are oneDNN's affair. */
     t.pads &= neap_quantized_has(n_in, in, X_ZERO);
-    for (int d = 0; d < w.n && t.pads; d++) t.x.shape.dim[2 + d] = t.padded[3 - w.n + d];
-    for (int d = 0; d < 3 && !t.pads; d++) t.begin[d] = 0, t.padded[d] = t.in[d];
+    if (t.pads)
+      for (int d = 0; d < w.n; d++) t.x.shape.dim[2 + d] = t.padded[3 - w.n + d];
+    else
+      for (int d = 0; d < 3; d++) t.begin[d] = 0, t.padded[d] = t.in[d];
   }
   if (t.pads || t.shifts) t.bytes = neap_align(neap_type_bytes(&t.x));
   return t;
@@ -230,11 +232,9 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
     int64_t h = r % t->padded[1] - t->begin[1], d = r / t->padded[1] % t->padded[0] - t->begin[0],
             n = r / t->padded[1] / t->padded[0];
     uint8_t *to = c->to + r * row;
-    if (row > inner || h < 0 || h >= t->in[1]) memset(to, c->pad, (size_t)row);
-    if (d < 0 || d >= t->in[0] || h < 0 || h >= t->in[1]) {
-      memset(to, c->pad, (size_t)row);
-      continue;
-    }
+    bool inside = d >= 0 && d < t->in[0] && h >= 0 && h < t->in[1];
+    if (!inside || row > inner) memset(to, c->pad, (size_t)row);
+    if (!inside) continue;
     const uint8_t *from = c->from + ((n * t->in[0] + d) * t->in[1] + h) * inner;
     for (int64_t i = 0; i < inner; i++) to[left + i] = from[i] ^ c->flip;
   }
@@ -271,7 +271,9 @@ static void describe(neap_onednn_case *c, const neap_op *op, const neap_attr_val
                      const turned *t, neap_type types[N_ONEDNN]) {
   const neap_attr_value *tail = attrs + tail_of(op);
   if (is_conv(op)) neap_conv_describe(c, op, attrs);
-  for (int d = 0; d < c->n_space && t->pads; d++) c->begin[d] = c->end[d] = 0;
+  /* The copy has the padding: oneDNN adds none. */
+  if (t->pads)
+    for (int d = 0; d < c->n_space; d++) c->begin[d] = c->end[d] = 0;
   c->quantised = true;
   c->relu = tail[RELU].i != 0;
   c->add = neap_quantized_has(c->n_in, c->in, Z);

@@ -81,19 +81,24 @@ static void integer_tap(void *context, int64_t x, int64_t weight, int64_t first,
                                                         j->minus + j->pad, scale, n);
 }
 
+/* The sum of channel o where all of x is padding. */
+static int32_t padding_alone(const neap_integer_conv *j, int64_t o, int32_t w_zero) {
+  const int64_t n_weight = j->group_c * j->w.n_kernel;
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n_weight; i++)
+    sum += j->pad * (byte_at(j->w_dtype, j->weight, o * n_weight + i) - w_zero);
+  return sum;
+}
+
 /* Planes [begin, end) of y, numbered n * O + o. */
 static void run_planes(void *context, int64_t begin, int64_t end) {
   const neap_integer_conv *j = context;
   const neap_window *w = &j->w;
-  int64_t n_weight = j->group_c * w->n_kernel;
   int32_t sum[TILE];
   for (int64_t p = begin; p < end; p++) {
     const int64_t o = p % j->n_o;
     const int32_t w_zero = zero_of(j, o);
-    /* All of x as padding. */
-    int32_t first = 0;
-    for (int64_t i = 0; i < n_weight && j->pad != 0; i++)
-      first += j->pad * (byte_at(j->w_dtype, j->weight, o * n_weight + i) - w_zero);
+    const int32_t first = j->pad != 0 ? padding_alone(j, o, w_zero) : 0;
     for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);

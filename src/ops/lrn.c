@@ -47,9 +47,13 @@ typedef struct job {
 static int64_t dense_channels(const neap_layout *layout, const neap_shape *x) {
   if (layout->kind == NEAP_LAYOUT_PLAIN) return 1;
   if (layout->kind != NEAP_LAYOUT_BLOCKED || layout->n_inner > 1 || x->n_dim < 3) return 0;
-  bool last = layout->n_inner == 0; /* order 0 2 3 1; with a block: 0 1 2 3 */
-  for (int d = 0; d < x->n_dim; d++)
-    if (layout->order[d] != (last ? (d == 0 ? 0 : d + 1 < x->n_dim ? d + 1 : 1) : d)) return 0;
+  /* Dimensions in the order 0 2 3 1, channels last, or 0 1 2 3 with a block of channels. */
+  bool last = layout->n_inner == 0;
+  for (int d = 0; d < x->n_dim; d++) {
+    int expected = d;
+    if (last && d > 0) expected = d + 1 < x->n_dim ? d + 1 : 1;
+    if (layout->order[d] != expected) return 0;
+  }
   if (last) return x->dim[1];
   return layout->inner_dim[0] == 1 ? layout->inner_block[0] : 0;
 }
