@@ -418,7 +418,8 @@ static neap_status infer_unpool(neap_infer *c, neap_error *error) {
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, NULL, NULL);
   for (int i = 0; i < w.n; i++) {
     int d = 3 - w.n + i;
-    int64_t reach = neap_count_add(neap_count_mul(w.in[d] - 1, w.stride[d]), w.kernel[d]);
+    int64_t last = (w.kernel[d] - 1) * w.dilation[d] + 1; /* two of at most 2^20 */
+    int64_t reach = neap_count_add(neap_count_mul(w.in[d] - 1, w.stride[d]), last);
     y.dim[2 + i] = sizes->n > 0 ? sizes->ints[i] : reach - w.begin[d] - w.end[d];
     if (w.in[d] < 1 || y.dim[2 + i] < 1)
       return neap_infer_fail(c, NEAP_SHAPE, 0, error,

@@ -185,6 +185,13 @@ describe("MaxUnpool", function()
       flat(op("MaxUnpool", { x, at }, { kernel = 2, output_shape = { 5 } })))
     raises("x (1,1,2) gives no element", op, "MaxUnpool", { x, at }, { kernel = 2, pad = 3 })
   end)
+
+  it("has the size that a window of elements apart has taken in", function()
+    local x, window = neap.tensor { { { 1, 2, 3, 4, 5 } } }, { kernel = 2, dilation = 2, stride = 1 }
+    local y, at = op("MaxPoolWithIndices", { x }, window, 2)
+    assert.are.same({ 3, 4, 5 }, flat(y))
+    assert.are.same({ 0, 0, 3, 4, 5 }, flat(op("MaxUnpool", { y, at }, window)))
+  end)
 end)
 
 describe("a pool that adapts", function()
