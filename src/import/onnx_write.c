@@ -277,6 +277,7 @@ static Onnx__TensorShapeProto *put_dims(writer *w, const neap_onnx_value *from) 
       message(w, &onnx__tensor_shape_proto__dimension__descriptor);
     if (dim == NULL) return NULL;
     out->dim[out->n_dim++] = dim;
+    /* Of neither size nor name the field is left out: so a file says that nothing is known. */
     if (from->dim[d].size >= 0) {
       dim->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
       dim->dim_value = from->dim[d].size;

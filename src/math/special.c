@@ -117,6 +117,7 @@ double neap_erfinv(double y) {
   double size = fabs(y);
   if (!(size < 1)) return size == 1 ? copysign(INFINITY, y) : NAN;
   const double half_root_pi = 0.88622692545275801365;
+  /* Below 1e-8 the first term of the series is all that a double holds. */
   if (size < 1e-8) return y * half_root_pi;
   const double a = 0.147;
   double l = log((1 - size) * (1 + size)), b = 2 / (pi * a) + l / 2;

@@ -186,6 +186,7 @@ static void run(const neap_call *call) {
   neap_parallel_for(elems / j.r, NEAP_GRAIN / (work + 1) + 1, call->n_thread, run_rows, &j);
 }
 
+/* The weight (N,K) that the blocks are of, with zeros beside them. */
 static void run_dense(const neap_call *call) {
   const neap_operand *values = &call->in[0], *y = &call->out[0];
   const int64_t r = values->type.shape.dim[1], c = values->type.shape.dim[2], k = call->attrs[K].i;
@@ -193,6 +194,7 @@ static void run_dense(const neap_call *call) {
   const int32_t *column = call->in[1].data, *start = call->in[2].data;
   float *w = y->data;
   memset(w, 0, neap_type_bytes(&y->type));
+  /* Lists that are not right leave all of it 0, as the record says. */
   if (!has_places(call, 0, k / c)) return;
   for (int64_t row = 0; row < n_row; row++)
     for (int64_t b = start[row]; b < start[row + 1]; b++)
