@@ -62,6 +62,7 @@ static inline void pool_spot_find(const neap_window *w, pool_spot *s, int d) {
     s->to[d] = ((s->o[d] + 1) * w->in[d] + w->out[d] - 1) / w->out[d] - s->start[d];
     return;
   }
+  /* The first tap that is not in front of x: -start / step, rounded up. */
   const int64_t start = s->o[d] * w->stride[d] - w->begin[d], step = w->dilation[d];
   s->start[d] = start;
   s->from[d] = start >= 0 ? 0 : NEAP_MIN((-start + step - 1) / step, w->kernel[d]);
@@ -76,6 +77,7 @@ static inline pool_spot pool_spot_first(const neap_window *w) {
 
 /* The next output of a plane in row-major order. */
 static inline void pool_spot_next(const neap_window *w, pool_spot *s) {
+  /* Only the dimensions that change are looked up again, most of the time the last alone. */
   int d = 2;
   while (++s->o[d] == w->out[d] && d > 0) {
     s->o[d] = 0;

@@ -30,6 +30,7 @@ typedef struct unit {
 static int64_t units_of_block(int64_t side) { return (side + LANES - 1) / LANES; }
 
 static unit unit_at(const neap_window *w, int64_t side, int64_t index) {
+  /* The parts of a block, then the blocks of an image, then the images. */
   const int64_t n_part = units_of_block(side), first = index % n_part * LANES,
                 block = index / n_part, n_block = (w->channels + side - 1) / side;
   unit u = {.n = NEAP_MIN(side - first, LANES), .step = side};
@@ -44,6 +45,7 @@ static unit unit_at(const neap_window *w, int64_t side, int64_t index) {
 static void load_row(const neap_operand *x, const unit *u, int64_t begin, int64_t at, int64_t n,
                      float *row) {
   const int64_t from = begin + at * u->step;
+  /* A unit that is a whole block has its positions one behind the other: one run for the cast. */
   if (u->step == LANES) {
     neap_cast(NEAP_DTYPE_F32, row, x->type.dtype, neap_element_at(x, from), n * LANES);
     return;
@@ -215,6 +217,8 @@ NEAP_INLINE void mean_row(const pool_job *j, const unit *u, pool_spot *s, parts 
           take_sum(p->sum + (t.first + i) * LANES, x + (t.x + i * t.step) * LANES);
       }
     }
+
+  /* Sums become means: windows that reach beyond x have fewer elements than the others. */
   for (s->o[2] = 0; s->o[2] < w->out[2]; s->o[2]++) {
     pool_spot_find(w, s, 2);
     const double n = pool_divisor(j, s);
@@ -348,6 +352,7 @@ NEAP_INLINE void gather_row(const pool_job *j, const unit *u, int64_t d, int64_t
   memset(p->x, 0, (size_t)(w->in[2] * LANES) * sizeof *p->x);
   /* Later taps are those of earlier windows. */
   for (int64_t kd = w->kernel[0] - 1; kd >= 0; kd--) {
+    /* One output at most reads position d by tap kd: none where strides pass it over. */
     neap_window_range(w, 0, kd, d, d + 1, &from, &to);
     if (from >= to) continue;
     s.o[0] = from;
