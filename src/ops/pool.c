@@ -117,6 +117,17 @@ void neap_pool_cost(const neap_infer *c, neap_cost *cost) {
 
 /* ---- plain loops ----------------------------------------------------------------------------- */
 
+/* x^p and its inverse, of numbers that are not negative. Powers 1 and 2, which nets have, need no
+ * logarithm. */
+static inline double power_of(double x, double p) {
+  if (p == 1) return x;
+  return p == 2 ? x * x : pow(x, p);
+}
+static inline double root_of(double x, double p) {
+  if (p == 1) return x;
+  return p == 2 ? sqrt(x) : pow(x, 1 / p);
+}
+
 #define NEAP_BODY "ops/pool_body.h"
 #include "math/each_float.h"
 

@@ -148,19 +148,17 @@ static void OF(average_grad)(void *context, int64_t begin, int64_t end, float *t
   }
 }
 
-/* The p-th root of the window's sum of powers, in double. Powers 1 and 2 need no logarithm. */
+/* The p-th root of the window's sum of powers, in double. */
 NEAP_INLINE double OF(window_norm)(const neap_window *w, const T *in, const pool_spot *s,
                                    double power) {
   double sum = 0;
   for (int64_t kd = s->from[0]; kd < s->to[0]; kd++)
     for (int64_t kh = s->from[1]; kh < s->to[1]; kh++) {
       const int64_t row = pool_spot_at(w, s, kd, kh, 0);
-      for (int64_t kw = s->from[2]; kw < s->to[2]; kw++) {
-        const double x = fabs((double)in[row + kw * w->dilation[2]]);
-        sum += power == 1 ? x : power == 2 ? x * x : pow(x, power);
-      }
+      for (int64_t kw = s->from[2]; kw < s->to[2]; kw++)
+        sum += power_of(fabs((double)in[row + kw * w->dilation[2]]), power);
     }
-  return power == 1 ? sum : power == 2 ? sqrt(sum) : pow(sum, 1 / power);
+  return root_of(sum, power);
 }
 
 static void OF(lp)(void *context, int64_t begin, int64_t end, float *tile) {
