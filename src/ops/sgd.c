@@ -9,8 +9,8 @@
  * op, so that a checkpoint knows) makes step 0 the one without dampening; an Sgd without t dampens
  * every step.
  *
- * With `rate_inside` the momentum holds steps, rates included, as Caffe has it: a change of the rate
- * changes what is added to it, not what is in it.
+ * With `rate_inside` the momentum holds steps, rates included, as Caffe has it: a change of the
+ * rate changes what is added to it, not what is in it.
  */
 #include "ops/optimizer.h"
 

@@ -187,7 +187,8 @@ describe("MaxUnpool", function()
   end)
 
   it("has the size that a window of elements apart has taken in", function()
-    local x, window = neap.tensor { { { 1, 2, 3, 4, 5 } } }, { kernel = 2, dilation = 2, stride = 1 }
+    local x = neap.tensor { { { 1, 2, 3, 4, 5 } } }
+    local window = { kernel = 2, dilation = 2, stride = 1 }
     local y, at = op("MaxPoolWithIndices", { x }, window, 2)
     assert.are.same({ 3, 4, 5 }, flat(y))
     assert.are.same({ 0, 0, 3, 4, 5 }, flat(op("MaxUnpool", { y, at }, window)))
