@@ -37,6 +37,7 @@ neap_onednn_case neap_dnnl_case_bind(const neap_bind *bind, neap_onednn_kind kin
 /* As choose->like says; else as oneDNN likes best. */
 static bool ask(const neap_choice *like, neap_onednn_case *c) {
   if (like == NULL) return neap_onednn_ask(c);
+  /* An algorithm alone, with whatever layouts it likes: so kernels are timed against each other. */
   if (like->in == NULL) {
     c->algorithm = (neap_onednn_algorithm)like->algorithm;
     return neap_onednn_ask_algorithm(c);
