@@ -439,6 +439,7 @@ static void run_conv_ref(const neap_call *call) {
     return;
   }
   const neap_operand *x = &call->in[X], *w = &call->in[W];
+  /* In that layout a window a channel was chosen, and nothing else. */
   const bool by_pixel = call->out[0].layout.kind == NEAP_LAYOUT_BLOCKED;
   neap_integer_conv j = {.x = x->data,
                          .weight = w->data,

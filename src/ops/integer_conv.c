@@ -177,6 +177,7 @@ void neap_integer_depthwise_run(neap_integer_conv *j, const neap_call *call, con
                                 const neap_shape *weight, const neap_shape *y) {
   j->w = neap_conv_window(call->op, call->attrs, x, y, weight);
   j->n_o = weight->dim[0];
+  /* Weights of one tap side by side, as the channels of x are. */
   int8_t *turned = call->scratch;
   for (int64_t c = 0; c < j->n_o; c++)
     for (int64_t t = 0; t < j->w.n_kernel; t++)

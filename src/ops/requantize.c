@@ -56,8 +56,8 @@ static int64_t times_twice(int64_t x, fixed f) {
   int64_t wide = within(x * (INT64_C(1) << f.left), INT32_MIN, INT32_MAX);
   /* Half a unit more, and the lower bits go: a shift rounds down. */
   int64_t y = (wide * f.m + (INT64_C(1) << 30)) >> 31;
-  /* A shift rounds down. One more where the rest is more than a half, or is a half of a number that
-   * is not negative: halves go away from 0. */
+  /* One more where the rest is more than a half, or is a half of a number that is not negative:
+   * halves go away from 0. */
   int64_t mask = (INT64_C(1) << f.right) - 1, rest = y & mask;
   return (y >> f.right) + (rest > (mask >> 1) + (y < 0) ? 1 : 0);
 }
