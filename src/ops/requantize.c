@@ -316,7 +316,9 @@ static void run_tile(const job *k, const factors *s, int64_t at, int64_t n) {
   double tile[TILE];
   load(&k->call->in[X], at, n, tile);
   if (k->bias != NULL) add_bias(tile, s, n);
-  const bool is_bytes = !k->wide && neap_dtype_in(y->type.dtype, NEAP_BYTES);
+  /* A scale below 2^8 makes less than 2^29 of a small sum: with a small zero, too, it is an i32. */
+  const bool is_bytes =
+    !k->wide && neap_dtype_in(y->type.dtype, NEAP_BYTES) && fabs(k->zero) < SMALL;
   if (is_bytes && s->most_left <= 8 && is_small(tile, n)) {
     int32_t bytes[TILE];
     scale_bytes(k, s, tile, bytes, n);

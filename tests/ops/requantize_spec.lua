@@ -124,6 +124,14 @@ describe("Requantize", function()
     assert.same({ { { 0, 6 }, { 12, 8 } }, { { 4, 5 }, { 0, 200 } } }, y:totable())
   end)
 
+  it("saturates at the end that a zero beyond 32 bits lies at", function()
+    local x, s = neap.tensor({ 1, -2 }, "i32"), neap.tensor(0.5, "f64")
+    for zero, y in pairs { [1 << 31] = 127, [(1 << 32) + 3] = 127, [-(1 << 32)] = -128 } do
+      assert.same({ y, y },
+        core.eager("Requantize", { x, s }, { to = "i8", zero = zero }):totable())
+    end
+  end)
+
   it("is exact a hair below a half, on either side of what a double holds", function()
     local n = 0
     for _, sum in ipairs { 3, 2^20 - 3, 2^21 - 1, 2^21 + 1, 2^23 - 1, 2^25 - 1, 2^30 - 1 } do
