@@ -101,11 +101,29 @@ static void run_gaussian(const neap_call *call) {
   fill(call, true, call->attrs[MEAN].f, call->attrs[STD].f);
 }
 
+/* Whether x, rounded to the dtype, is a number and no infinity. */
+static bool is_number_of(neap_dtype dtype, double x) {
+  double rounded = 0; /* room for an element of any dtype */
+  neap_element_set(dtype, &rounded, 0, x);
+  return isfinite(neap_element_get(dtype, &rounded, 0));
+}
+
 static neap_status infer_uniform(neap_infer *c, neap_error *error) {
-  if (!(c->attrs[LOW].f <= c->attrs[HIGH].f))
+  const double low = c->attrs[LOW].f, high = c->attrs[HIGH].f;
+  if (!(low <= high))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "low = %g expects to be at most high = %g",
-                           c->attrs[LOW].f, c->attrs[HIGH].f);
-  return neap_fill_infer(c, error);
+                           low, high);
+  NEAP_TRY(neap_fill_infer(c, error));
+
+  /* Nothing is evenly distributed up to infinity: neither may an end be one, nor their distance,
+   * which is computed in double. */
+  const neap_dtype dtype = c->out[0].dtype;
+  if (!is_number_of(dtype, low) || !is_number_of(dtype, high) || !isfinite(high - low))
+    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
+                           "low = %g and high = %g expect to be numbers of %s, and their distance "
+                           "one of f64",
+                           low, high, neap_dtype_name(dtype));
+  return NEAP_OK;
 }
 
 /* ---- weights: the deviation is gain / sqrt(fan) ---------------------------------------------- */

@@ -37,6 +37,22 @@ local refused = {
     { "dtype = i64 is not one that Uniform makes" },
   },
   {
+    "Uniform", {}, {}, { shape = { 2 }, high = math.huge }, "y",
+    { "low = 0 and high = inf expect to be numbers of f32" },
+  },
+  {
+    "Uniform", {}, {}, { shape = { 2 }, high = 1e308 }, "y",
+    { "low = 0 and high = 1e+308 expect to be numbers of f32" },
+  },
+  {
+    "Uniform", {}, {}, { shape = { 2 }, low = -1e308, high = 1e308, dtype = "f64" }, "y",
+    { "and their distance one of f64" },
+  },
+  {
+    "Uniform", {}, {}, { shape = { 2 }, low = -1e6, dtype = "f16" }, "y",
+    { "low = -1e+06 and high = 1 expect to be numbers of f16" },
+  },
+  {
     "Range", {}, {}, { stop = 4, dtype = "bool" }, "y",
     { "dtype = bool is not one that Range makes" },
   },
