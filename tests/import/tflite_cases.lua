@@ -64,6 +64,8 @@ end
 case("GELU", "GELU", { 116, b(0) }, { f(6) }, { f(6) })
 case("GELU tanh", "GELU", { 116, b(1) }, { f(6) }, { f(6) })
 case("LEAKY_RELU", "LEAKY_RELU", { 75, r(0.25) }, { f(6) }, { f(6) })
+case("HARD_SWISH i8", "HARD_SWISH", nil, { q(0.05, 3, 64) }, { q(0.03, -10, 64) })
+case("HARD_SWISH u8", "HARD_SWISH", nil, { u(0.3, 130, 64) }, { u(0.5, 100, 64) })
 case("LOGISTIC i8", "LOGISTIC", nil, { q(0.05, 3, 12) }, { q(1 / 256, -128, 12) })
 case("TANH i8", "TANH", nil, { q(0.05, 3, 12) }, { q(1 / 128, 0, 12) })
 case("RELU i8", "RELU", nil, { q(0.05, 3, 12) }, { q(0.03, -128, 12) })
@@ -146,6 +148,8 @@ for _, m in ipairs { { 0, 0 }, { 1, 0 }, { 0, 1 } } do
   local behind = (" %d%d"):format(m[1], m[2])
   case("RESIZE_BILINEAR" .. behind, "RESIZE_BILINEAR", { 15, false, false, b(m[1]), b(m[2]) },
     { f(1, 2, 3, 2), list { 3, 5 } }, { f(1, 3, 5, 2) })
+  case("RESIZE_BILINEAR i8" .. behind, "RESIZE_BILINEAR", { 15, false, false, b(m[1]), b(m[2]) },
+    { q(0.05, 3, 1, 4, 3, 2), list { 7, 5 } }, { q(0.05, 3, 1, 7, 5, 2) })
   case("RESIZE_NEAREST_NEIGHBOR" .. behind, "RESIZE_NEAREST_NEIGHBOR", { 74, b(m[1]), b(m[2]) },
     { f(1, 2, 3, 2), list { 3, 5 } }, { f(1, 3, 5, 2) })
 end
@@ -214,6 +218,10 @@ case("CONV_2D i16", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
   { q16(0.0005, 1, 4, 4, 2), channels({ type = "i8", shape = { 2, 3, 3, 2 } }, 2, 0),
     { type = "i64", shape = { 2 }, data = { 3000, -2000 }, scale = { 0.0000015, 0.000002 } } },
   { q16(0.001, 1, 2, 2, 2) })
+-- By tables of the standard's.
+case("LOGISTIC i16", "LOGISTIC", nil, { q16(0.0005, 24) }, { q16(1 / 32768, 24) })
+case("TANH i16", "TANH", nil, { q16(1 / 4096, 24) }, { q16(1 / 32768, 24) })
+case("SOFTMAX i16", "SOFTMAX", { 9, r(1) }, { q16(0.0002, 4, 9) }, { q16(1 / 32768, 4, 9) })
 case("ADD i16", "ADD", { 11, b(0), b(0) }, { q16(0.0004, 6), q16(0.0003, 6) }, { q16(0.0006, 6) })
 case("CONV_3D", "CONV_3D", { 106, b(0), i(1), i(2), i(2), b(0), i(1), i(1), i(1) },
   { f(1, 2, 3, 3, 2), known(f(2, 2, 2, 2, 2), 0.5) }, { f(1, 2, 2, 2, 2) })

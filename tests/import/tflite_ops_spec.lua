@@ -5,8 +5,8 @@ local cases = require "import.tflite_cases"
 local kit = require "import.tflite_kit"
 local wants = require "import.tflite_wants"
 
---- The numbers of each output of a case.
-local function outputs_of(c)
+--- The numbers of each output of a case, run with options of memory.
+local function outputs_of(c, memory)
   local g, inputs = cases.model(c)
   local f = assert(kit.import(g))
   local feeds, out = {}, {}
@@ -16,7 +16,7 @@ local function outputs_of(c)
     if x.type == "bool" then t = t:to "bool" end
     feeds[names[k].name] = t:reshape(table.unpack(x.shape))
   end
-  local results = f.workspace:run(f.net, feeds)
+  local results = f.workspace:run(f.net, feeds, memory)
   for k, name in ipairs(f.net:outputs()) do out[k] = results[name] end
   return out
 end
@@ -46,6 +46,22 @@ describe("an operator of a TFLite file", function()
     end)
   end
 
+  it("gives the same integers where numbers are computed in bf16", function()
+    for _, c in ipairs(cases.cases) do
+      local is_integer, own = c[5][1].scale ~= nil, {}
+      for k = 1, #c[4] do own[k] = c[4][k] and c[4][k].scale and c[4][k].type end
+      -- Those that the standard defines in integers; others are numbers that are quantised again.
+      local op = c[2]
+      local sums = op:find "CONV" or op == "FULLY_CONNECTED" or op == "ADD" or op == "SUB"
+        or op == "MUL" or op == "BATCH_MATMUL" or op == "HARD_SWISH"
+        or c[1] == "LOGISTIC i16" or c[1] == "TANH i16" or c[1] == "SOFTMAX i16"
+      if is_integer and sums and own[1] then
+        local y = outputs_of(c, { dtype = "bf16" })[1]
+        assert.equal(0, (off(y, wants[c[1]][1])), c[1])
+      end
+    end
+  end)
+
   it("says what it does not keep from run to run", function()
     for _, c in ipairs(cases.cases) do
       if c[1] == "SVDF" then
@@ -61,16 +77,15 @@ describe("an operator of a TFLite file", function()
   end)
 end)
 
--- Where TensorFlow Lite's kernels go ways of their own, results are at most a step away: HARD_SWISH
--- counts in 16 bits, a resized image in 11 bits of a pixel's place, a mean over other dimensions
--- than an image's rounds twice.
+-- Where TensorFlow Lite's kernels go ways of their own, results are at most a step away: a resized
+-- image of unsigned bytes, a mean over other dimensions than an image's, which rounds twice.
 describe("integers of an operator without an integer form", function()
   local q = { type = "i8", shape = { 12 }, scale = { 0.05 }, zero = { 3 } }
   it("are those nearest to what they stand for", function()
-    local y = outputs_of({ "", "HARD_SWISH", nil, { q }, { q } })[1]:totable()
+    local y = outputs_of({ "", "ELU", nil, { q }, { q } })[1]:totable()
     for i, x in ipairs(cases.numbers(q, 1)) do
       local real = (x - 3) * 0.05
-      local want = real * math.max(0, math.min(6, real + 3)) / 6
+      local want = real > 0 and real or math.exp(real) - 1
       assert.is_true(math.abs(0.05 * (y[i] - 3) - want) <= 0.0251 or y[i] == 127)
     end
   end)

@@ -14,7 +14,8 @@ local function with_result(f)
   end
 end
 
-for _, family in ipairs { "products", "elementwise", "shapes", "reductions", "recurrent" } do
+for _, family in ipairs { "products", "elementwise", "shapes", "reductions", "recurrent",
+  "tables" } do
   -- A family says in `needs` how many inputs must be there: one, but for those.
   local needs = {}
   require("neap.tflite." .. family)(own, needs)

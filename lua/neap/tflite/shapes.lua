@@ -438,8 +438,43 @@ local function resized(n, x, attrs)
   return T.onnx(n, "Resize", { x, false, false, i64(sizes) }, attrs)
 end
 
+--- What each of `out` rows takes of `size` rows, in 1024ths, as the standard counts places: (out,
+-- size).
+local function shares(n, size, out)
+  local align, half = n:flag "align_corners" and out > 1, n:flag "half_pixel_centers"
+  local step = (1024 * size + out // 2) // out
+  if align then step = (1024 * (size - 1) + (out - 1) // 2) // (out - 1) end
+  local rows = {}
+  for i = 0, out - 1 do
+    local at = i * step + (half and step // 2 - 512 or 0)
+    local low = math.max(0, math.min(at // 1024, size - 1))
+    local high = math.max(0, math.min((at + 1023) // 1024, size - 1))
+    local row = kit.fill(size, 0)
+    row[low + 1] = 1024 - (at - 1024 * low)
+    row[high + 1] = row[high + 1] + (at - 1024 * low)
+    rows[i + 1] = row
+  end
+  return core.tensor(rows, "f64")
+end
+
+--- Of signed integers: two products of whole numbers, rounded once, halves away from 0.
+local function resize_integers(n, x)
+  local sizes = T.list(n, 2)
+  for d, size in ipairs(sizes) do
+    if size < 1 then n:fail("a size of %d", size) end
+    n:check_room({ size, x.shape[2 + d] }, true)
+  end
+  local rows, columns = shares(n, x.shape[3], sizes[1]), shares(n, x.shape[4], sizes[2])
+  local sums = F.MatMul({ F.MatMul { rows, kit.cast(x, "f64") }, columns }, { trans_b = true })
+  return kit.cast(T.round(F.Mul { sums, kit.number(2^-20, "f64") }), x.dtype)
+end
+
 local function resize_bilinear(n)
   local x, t = T.first(n, 1), T.quantised(n.row.reads[1])
+  local own = t and (t.dtype == "i8" or t.dtype == "i16")
+  if own and #x.shape == 4 and #T.list(n, 2) == 2 then
+    return T.as_first(n, resize_integers(n, x))
+  end
   if t then x = T.dequantised(x, t, true) end
   local y = resized(n, x, { mode = "linear" })
   if t then y = T.quantise(n, y, n.row.makes[1]) end
