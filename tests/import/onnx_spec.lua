@@ -273,6 +273,21 @@ describe("an ONNX file", function()
     assert.same({ 2, 2, 1 }, out.n:totable())
   end)
 
+  it("inserts into sequences in front of a position, counted from the end too", function()
+    for _, case in ipairs { { -1, { 1, 3, 2 } }, { -2, { 3, 1, 2 } }, { 0, { 3, 1, 2 } },
+      { 2, { 1, 2, 3 } } } do
+      local f = assert(import(kit.model {
+        nodes = { kit.node("SequenceConstruct", { "a", "b" }, { "s" }),
+          kit.node("SequenceInsert", { "s", "c", "at" }, { "t" }),
+          kit.node("ConcatFromSequence", { "t" }, { "y" }, { axis = 0 }) },
+        tensors = { kit.tensor { name = "at", elem = 7, dims = {}, ints = { case[1] } } },
+        inputs = { kit.value("a", { 1 }), kit.value("b", { 1 }), kit.value("c", { 1 }) },
+        outputs = { kit.value("y", { 3 }) } }))
+      assert.same(case[2], f { a = neap.tensor { 1 }, b = neap.tensor { 2 },
+        c = neap.tensor { 3 } }:totable())
+    end
+  end)
+
   it("casts integers to fewer bits as the low ones", function()
     local f = assert(import(kit.model { nodes = { kit.node("Cast", { "x" }, { "y" }, { to = 2 }) },
       inputs = { kit.value("x", { 3 }, 4) }, outputs = { kit.value("y", { 3 }, 2) } }))

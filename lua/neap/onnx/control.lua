@@ -337,11 +337,11 @@ local function sequence(n, i)
   return v.list
 end
 
---- A position in a sequence of n items, from 1.
-local function place(n, i, count)
+--- A position in a sequence of so many items, from 1; up to `last`, which may lie behind them.
+local function place(n, i, count, last)
   local at = n:integer(i)
   at = at < 0 and at + count + 1 or at + 1
-  if at < 1 or at > count then n:fail("position %d of %d items", at - 1, count) end
+  if at < 1 or at > (last or count) then n:fail("position %d of %d items", at - 1, count) end
   return at
 end
 
@@ -429,7 +429,7 @@ return function(op, writers)
   end
   function op.SequenceInsert(n)
     local list = kit.copy(sequence(n, 1))
-    local at = n:given(3) and place(n, 3, #list + 1) or #list + 1
+    local at = n:given(3) and place(n, 3, #list, #list + 1) or #list + 1
     table.insert(list, at, n.inputs[2])
     return { list = list }
   end

@@ -127,7 +127,7 @@ local function window(a0, a1, a2)
   return function(n)
     local size, row = n:integer(1), kit.types[n:int("output_datatype", 1)]
     local dtype = row and row.dtype or n:fail("elements of type %d", n:int "output_datatype")
-    n:check_room { size }
+    n:check_room({ size }, true)
     local span = n:flag("periodic", true) and size or size - 1
     local i = core.eager("Range", {}, { stop = size, dtype = "f64" })
     local function wave(k, a)
