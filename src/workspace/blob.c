@@ -261,6 +261,7 @@ neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, con
   /* The version changes although no program takes strings: one may have used the tensor that was
    * here. */
   neap_cell *cell = &found.ws->cell[found.cell];
+  neap_workspace_leave_bytes(found.ws, cell);
   neap_cell_clear(cell);
   cell->text = copy;
   cell->text_bytes = n;
@@ -271,6 +272,8 @@ neap_status neap_workspace_feed_string(neap_workspace *ws, const char *name, con
 
 neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, neap_scope **out,
                                         neap_error *error) {
+  /* A scope that is there is emptied and keeps its frames, whose memory the next push uses
+   * again. */
   neap_found found = neap_workspace_find(ws, name);
   if (found.ws != NULL && found.ws->cell[found.cell].scope != NULL) {
     *out = found.ws->cell[found.cell].scope;
@@ -278,8 +281,6 @@ neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, ne
     return NEAP_OK;
   }
 
-  /* A scope that is there is emptied and keeps its frames, whose memory the next push uses
-   * again. */
   neap_scope *scope;
   NEAP_TRY(neap_scope_new(&scope, error));
   neap_status status = cell_for(ws, name, &found, error);
@@ -288,6 +289,7 @@ neap_status neap_workspace_create_scope(neap_workspace *ws, const char *name, ne
     return status;
   }
   neap_cell *cell = &found.ws->cell[found.cell];
+  neap_workspace_leave_bytes(found.ws, cell);
   neap_cell_clear(cell);
   cell->scope = *out = scope;
   mark_fed(ws, cell);

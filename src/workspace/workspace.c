@@ -336,11 +336,12 @@ neap_status neap_workspace_create(neap_workspace *ws, const char *name, bool loc
   return neap_workspace_new_cell(ws, name, &cell, error);
 }
 
-/* Bytes live on while a program or a view refers to them. */
+/* Bytes live on while another name or a view refers to them; programs let go of them. */
 bool neap_workspace_remove(neap_workspace *ws, const char *name) {
   const char *key = neap_intern(name);
   int cell = key != NULL ? neap_map_get(&ws->index, key, -1) : -1;
   if (cell < 0) return false;
+  neap_workspace_leave_bytes(ws, &ws->cell[cell]);
   neap_workspace_drop_cell(ws, cell);
   return true;
 }

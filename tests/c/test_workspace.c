@@ -333,6 +333,38 @@ TEST(a_parents_blob_of_another_type_is_no_result) {
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
+/* What no name has counts in no total: a program that waits for its next run doesn't keep it. */
+TEST(a_blob_that_is_something_else_now_leaves_no_bytes) {
+  enum { N = 1 << 16 };
+  for (int way = 0; way < 3; way++) {
+    neap_net *net = NULL;
+    neap_workspace *ws = workspace(NULL);
+    neap_session *session = NULL;
+    neap_tensor x = {0};
+    CHECK_OK(neap_net_read("net f\ninput x f32 (65536)\ny = Sum(x)\n", &net, &error));
+    CHECK_OK(mlp_numbers(NEAP_DTYPE_F32, NEAP_SHAPE(N), 1, &x, &error));
+    CHECK_OK(neap_workspace_feed(ws, "x", &x, false, &error));
+    neap_tensor_fini(&x);
+    CHECK_OK(neap_driver_compile(
+      ws, net, &(neap_compile_options){.plan = {.policy = NEAP_POLICY_OFFSET}}, &session, &error));
+    CHECK_OK(neap_session_run(session, &error));
+
+    int64_t held = neap_memory_read().held_bytes[NEAP_DATA_BYTES];
+    neap_scope *scope;
+    if (way == 0) CHECK_OK(neap_workspace_feed_string(ws, "x", "a text", 6, &error));
+    if (way == 1) CHECK_OK(neap_workspace_create_scope(ws, "x", &scope, &error));
+    if (way == 2) CHECK(neap_workspace_remove(ws, "x"));
+    CHECK(neap_memory_read().held_bytes[NEAP_DATA_BYTES] <= held - 4 * N);
+
+    CHECK(neap_session_run(session, NULL) != NEAP_OK);
+    CHECK_OK(mlp_feed(ws, "x", NEAP_DTYPE_F32, NEAP_SHAPE(N), 1, &error));
+    CHECK_OK(neap_session_run(session, &error));
+    neap_session_free(session);
+    neap_workspace_release(ws);
+    neap_net_free(net);
+  }
+}
+
 TEST(a_run_needs_its_inputs) {
   neap_workspace *ws = workspace(NULL);
   neap_net *net = NULL;
@@ -533,7 +565,7 @@ int main(int argc, char **argv) {
     T(parameters_lie_in_one_segment), T(random_initial_values_depend_on_seed_and_name_alone),
     T(fetch_gives_intact_values_and_names_the_new_owner_of_others), T(programs_share_one_arena),
     T(budgets_of_the_workspace_are_kept), T(a_parents_blob_of_another_type_is_no_result),
-    T(a_run_needs_its_inputs), T(a_checkpoint_restores_numbers_seed_and_step),
-    T(every_refused_allocation_is_survived), T(a_refused_call_changes_nothing),
-    T(two_workspaces_in_two_threads_do_not_meet));
+    T(a_blob_that_is_something_else_now_leaves_no_bytes), T(a_run_needs_its_inputs),
+    T(a_checkpoint_restores_numbers_seed_and_step), T(every_refused_allocation_is_survived),
+    T(a_refused_call_changes_nothing), T(two_workspaces_in_two_threads_do_not_meet));
 }
