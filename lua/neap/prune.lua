@@ -69,10 +69,13 @@ end
 
 local function tensor_of(m, name) return m:param(name).data end
 
+--- The mask lies beside the storage, which may be another layer's where weights are tied.
+local function mask_tensor(w) return tensor_of(w.record.owner, w.record.name .. "_mask") end
+
 --- The numbers that a forward computes with.
 local function masked(w)
   local t = tensor_of(w.module, "weight")
-  return w.record.mask and t * tensor_of(w.module, "weight_mask") or t
+  return w.record.mask and t * mask_tensor(w) or t
 end
 
 -- ---- scores -------------------------------------------------------------------------------------
@@ -93,7 +96,7 @@ local function scores(w, o)
   local t = masked(w):abs()
 
   -- Masked: 0 + 0 - 1, below every weight that is left.
-  if w.record.mask then t = t + tensor_of(w.module, "weight_mask") - 1 end
+  if w.record.mask then t = t + mask_tensor(w) - 1 end
   if o.method == "magnitude" then return t:reshape(t:n_element()) end
   local function means(x)
     local m, down, across = blocks_of(x, o.block)
@@ -178,7 +181,7 @@ function M.prune(model, given)
     if o.scope == "layer" then own = bound(units[i], o.amount) end
     masks[i] = mask_of(w, above(units[i], own), o)
     -- What is masked stays so, whatever this call asks for.
-    if w.record.mask then masks[i] = masks[i] * tensor_of(w.module, "weight_mask") end
+    if w.record.mask then masks[i] = masks[i] * mask_tensor(w) end
   end
   -- Nothing has changed so far; from here on nothing fails.
   local changed = {}
@@ -190,7 +193,7 @@ function M.prune(model, given)
   for _, m in ipairs { model, (tree.home(model)), table.unpack(changed) } do
     tree.changed(m, seen)
   end
-  for i, w in ipairs(list) do w.module:param("weight_mask").data:copy_(masks[i]) end
+  for i, w in ipairs(list) do mask_tensor(w):copy_(masks[i]) end
   return report_of(list)
 end
 

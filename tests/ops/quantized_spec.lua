@@ -308,6 +308,34 @@ state w i8 (7,5)
     end
   end)
 
+  it("of 32 bits have all digits of their difference from the zero point", function()
+    local x = neap.tensor({ 2 ^ 24 + 1, -2 ^ 24 - 3, 2 ^ 31 - 1 }, "i32")
+    local zero = neap.tensor({ 2 ^ 24, -2 ^ 24, 2 ^ 31 - 6 }, "i32")
+    for _, dtype in ipairs { "f32", "f64" } do
+      local y = neap.dequantize_linear(x, (neap.ones(3) * 0.5):to(dtype), zero, { axis = 1 })
+      assert.are.equal(dtype, y.dtype)
+      assert.are.same({ 0.5, -1.5, 2.5 }, y:totable())
+    end
+  end)
+
+  it("of NaN are the least, whatever the zero point; infinities are the bounds", function()
+    local bounds = { u8 = { 0, 255 }, i8 = { -128, 127 }, u16 = { 0, 65535 },
+      i16 = { -32768, 32767 } }
+    for to, want in pairs(bounds) do
+      for _, dtype in ipairs { "f32", "f64" } do
+        -- as many as fill a vector, and some more
+        local list = {}
+        for i = 1, 40 do list[i] = ({ 0 / 0, math.huge, -math.huge })[i % 3 + 1] end
+        local y = neap.quantize_linear(neap.tensor(list, dtype), neap.tensor(0.5, dtype),
+          neap.tensor(9, to))
+        for i, got in ipairs(y:totable()) do
+          local name = ({ "NaN", "infinity", "-infinity" })[i % 3 + 1]
+          assert.are.equal(want[name == "infinity" and 2 or 1], got, name .. " " .. to)
+        end
+      end
+    end
+  end)
+
   it("refuse scales that do not fit, by name", function()
     local x = neap.zeros { 2, 3 }
     local ok, err = pcall(neap.quantize_linear, x, neap.ones(4), nil, { axis = 2 })

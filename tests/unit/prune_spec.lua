@@ -185,6 +185,35 @@ describe("neap.prune", function()
     end
   end)
 
+  it("counts a weight that two layers share once, and masks it for both", function()
+    local m = nn.Sequential { input = { 6 }, nn.Linear { 6, 6 }, nn.ReLU(), nn.Linear { 6, 6 } }
+    m:tie("linear2.weight", "linear1.weight")
+    assert.are.equal(36, neap.sparsity(m).weights)
+    local r = neap.prune(m, { amount = 0.5 })
+    assert.are.same({ 1, 36, 18 }, { #r, r.weights, r.zero })
+    local shared = weight(m, "linear2")
+    local x = neap.randn(4, 6)
+    local function linear(v, name)
+      return v:matmul(shared:transpose(1, 2)) + m:param(name .. ".bias").data
+    end
+    assert.is_true(m:eval()(x):close(linear(linear(x, "linear1"):relu(), "linear2"),
+      { rtol = 1e-4, atol = 1e-5 }))
+  end)
+
+  it("leaves a layer dense whose features are several dimensions", function()
+    neap.seed(5)
+    local Wide = nn.module { "Wide", init = function(s) s.l = nn.Linear { 20, 32 } end,
+      forward = function(s, x) return x:fc(s.l.weight, s.l.bias, { axis = 2 }) end }
+    local m, x = Wide {}, neap.randn(3, 4, 5)
+    m(x)
+    neap.prune(m, { amount = 0.8, method = "block", block = { 16, 1 } })
+    local sparse = neap.sparse(m:eval(), { least = 0.1 })
+    for _, row in ipairs((sparse:plan { batch = 3 }):ops()) do
+      assert.are_not.equal("SparseFC", row.type)
+    end
+    assert.is_true(sparse(x):close(m(x), { rtol = 1e-4, atol = 1e-5 }))
+  end)
+
   it("says what it does not take, and changes nothing then", function()
     local m = model_of()
     local function refused(words, f, ...)
