@@ -29,6 +29,7 @@ local n_warm_up = 2
 local function median(list)
   local sorted = table.move(list, 1, #list, 1, {})
   table.sort(sorted)
+
   local n = #sorted
   return n % 2 == 1 and sorted[n // 2 + 1] or (sorted[n // 2] + sorted[n // 2 + 1]) / 2
 end
@@ -159,6 +160,7 @@ local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
 
 --- Measures one net in a process of its own: this program's `bench NET --json`.
 local function measure_apart(name, o)
+  -- The same options on its command line, so that both measure the same.
   local words = {
     quote(o.program),
     "bench",
@@ -194,6 +196,7 @@ end
 -- @return Report, one row a net
 function bench.run(o)
   local rows, names = {}, o.nets or bench.nets
+
   local settings = {
     train = o.train,
     steps = o.steps or 10,
@@ -251,6 +254,7 @@ function bench.line(row) return line_of(function(column) return column[3](row) e
 -- @param o {train =, batch =, steps = 10, limit = 30, memory = options, trace = path, format =}
 -- @return Report of the ops by time
 function bench.profile(file, o)
+  -- A plan that is measured op by op; what the command line says goes over it.
   local memory = { profile = true }
   for name, value in pairs(o.memory or {}) do memory[name] = value end
   local setup <close> = bench.prepare(file, { train = o.train, batch = o.batch, memory = memory })

@@ -137,6 +137,7 @@ local function shared_rows(rows)
   local memonger = require "neap.memonger"
   local net = netfile.build(netfile.load "resnet50", { train = false, batch = 1 })
   for _, kind in ipairs { "dag", "linear" } do
+    -- dag: branches may run side by side; linear: one op after the other.
     local _, figures = memonger[
       kind == "dag" and "optimize_inference_for_dag" or "optimize_inference_net"](net)
     rows[#rows + 1] = {
@@ -184,6 +185,7 @@ local function training_rows(rows)
       published_bytes = training_published[shared] * mebi,
       published = ("%d MiB"):format(training_published[shared]),
     }
+
     row.met = row.figure_bytes <= row.published_bytes
     rows[#rows + 1] = row
   end
@@ -256,6 +258,7 @@ end
 
 --- Cells of all rows as lines, the first two columns to the left.
 local function lines_of(table_rows)
+  -- Each column is as wide as its widest cell.
   local width, lines = {}, {}
   for _, cells in ipairs(table_rows) do
     for i, cell in ipairs(cells) do width[i] = math.max(width[i] or 0, #cell) end
@@ -282,6 +285,7 @@ function memory.text(figures)
     cells[#cells + 1] = row
   end
   add(function(column) return column[1] end)
+
   for _, r in ipairs(figures) do add(function(column) return column[2](r) end) end
   local lines = lines_of(cells)
   out[1] = "MB is 10^6 bytes, MiB 2^20. A figure is the arena and what the net gives out; \z

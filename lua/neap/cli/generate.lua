@@ -61,6 +61,7 @@ return {
     local tokenizer = args.tokenizer and cli.need(neap.bpe { folder = args.tokenizer })
     local file = netfile.load(args.net, nil, args.weights and { weights = args.weights } or nil)
     if not file.model then cli.usage("generate: " .. args.net .. " is a net, and no model") end
+
     local o = require("neap.memory.options").of_command(args)
     o[1], o.length, o.tokenizer, o.seed = file.model, args.length, tokenizer, args.seed
     local g <close> = neap.generator(o)
@@ -68,6 +69,7 @@ return {
       print(g:plan():forecast())
       return
     end
+
     local prompt = args.prompt or tokens_of(args.tokens)
     -- Bytes of a letter may lie in several tokens: what is shown is the text so far, less what is
     -- out already, up to the last whole letter.
@@ -82,6 +84,7 @@ return {
         shown = whole
       end
     end
+
     if args.prompt then io.stdout:write(args.prompt) end
     g:generate { prompt = prompt, n = args.n, temperature = args.temperature, top_k = args.top_k,
       top_p = args.top_p, on_token = show }

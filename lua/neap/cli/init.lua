@@ -20,6 +20,7 @@ Stop.__index = Stop
 
 --- The verbs, by name.
 function cli.verbs()
+  -- Modules that were embedded as neap.cli.NAME are the verbs: a new one needs no list.
   local verbs = {}
   for name in pairs(package.preload) do
     local verb = name:match "^neap%.cli%.([%w_]+)$"
@@ -108,6 +109,7 @@ function cli.parser()
     print("neap " .. core.version)
     finish()
   end)
+
   local commands = {}
   for _, name in ipairs(options.keys(verbs)) do
     local command = parser:command(name, verbs[name].summary)
@@ -207,6 +209,7 @@ end
 local function expand(args)
   local first = args[1]
   if first == nil then return { "repl" } end
+
   if first == "-e" or first == "-" or first:match "%.lua$" then
     return { "run", table.unpack(args) }
   end
@@ -219,6 +222,9 @@ end
 local function take_rest(args)
   local rest = {}
   if args[1] ~= "run" then return rest end
+
+  -- Help of `run` itself stays; then comes the script, or -e and its code, and what follows is the
+  -- script's.
   local i = 2
   while args[i] == "-h" or args[i] == "--help" do i = i + 1 end
   if args[i] == "-e" then i = i + 1 end
@@ -249,6 +255,7 @@ function cli.main(args)
   -- also of words that can't be parsed
   local json = false
   for _, word in ipairs(args) do json = json or word == "--json" end
+
   local good, result = xpcall(function()
     -- --help has printed and ended; argparse itself raises nothing but texts.
     ended = nil
@@ -262,6 +269,7 @@ function cli.main(args)
     parsed.rest = rest
     return cli.verbs()[parsed.verb].run(parsed)
   end, cli.handler)
+
   if not good then return fail(result, json) end
   return result or 0
 end

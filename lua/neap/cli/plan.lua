@@ -18,6 +18,7 @@ local function overview(plan, args, memory, assumed)
       (op.line or "") ~= "" and ", " .. op.line or "")
     lines[#lines + 1] = "over steps " .. tostring(plan:curve())
   end
+  -- Where the plan has banks, or is other than it would be without a limit.
   for _, row in ipairs(plan:banks()) do
     lines[#lines + 1] = ("bank       %s: %s%s, least %s; %d ops, %d values"):format(
       row.bank, neap.bytes(row.arena_bytes),
@@ -65,6 +66,7 @@ end
 
 --- The largest batch with which everything takes at most `bytes`.
 local function batch_that_fits(file, memory, train, bytes)
+  -- A model is built at each batch that is tried, with its loss and optimizer where it trains.
   local o = { total = bytes }
   for key, value in pairs(memory) do o[key] = value end
   if file.model and train then
@@ -112,6 +114,7 @@ local function check(args, file)
   if args.batch and says_batch then
     cli.usage(("plan: %s says a batch, and --batch another one"):format(args.net))
   end
+
   if args.fit and (args.batch or says_batch) then
     cli.usage(("plan: --fit looks for the batch, and %s says one"):format(
       says_batch and args.net or "--batch"))
@@ -119,6 +122,7 @@ local function check(args, file)
   if args.fit and args.total then
     cli.usage "plan: --fit says what everything may take, and --total another limit"
   end
+
   if args.svg == "-" and args.dot == "-" then
     cli.usage "plan: --svg and --dot can't both be written to standard output"
   end
@@ -179,6 +183,8 @@ return {
     end
     local file = netfile.load(args.net)
     check(args, file)
+
+    -- The file's own memory options, and the command line's over them.
     local memory = netfile.memory(file, memory_options.of_command(args))
     local batch = args.batch
     if args.fit then
@@ -186,10 +192,13 @@ return {
       memory.total = args.fit
     end
     local plan, assumed = netfile.plan(file, { train = args.train, batch = batch }, memory)
+
+    -- Pictures first, then answers; without either the overview.
     if args.svg then
       draw(plan, "svg", args.svg, { color = args.color, time = args.time or nil })
     end
     if args.dot then draw(plan, "dot", args.dot) end
+
     local reports = answer(plan, args)
     if args.fit and not args.json then
       print(("largest batch %d: one row more takes more than %s"):format(batch, args.fit))
@@ -198,6 +207,7 @@ return {
     -- what has no title of its own is named by the plan's
     local is_named = #reports == 0 or args.fit or rawget(reports[1], "_title")
     if not is_named and not args.json then print(plan) end
+
     for i, report in ipairs(reports) do
       if i > 1 and not args.json then print() end
       cli.show(report, args)

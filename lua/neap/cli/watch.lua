@@ -60,9 +60,11 @@ local function look(path, id)
   local found = cli.need(db:sql(find, { id = id }))[1]
   if found == nil then return nil end
   id = found.run_id
+
   local row = cli.need(db:sql(query, { id = id }))[1]
   row.metrics = {}
   for _, m in ipairs(cli.need(db:sql(figures, { id = id }))) do row.metrics[m.name] = m.value end
+
   local values = {}
   for i, m in ipairs(cli.need(db:sql(losses, { id = id }))) do values[i] = m.value end
   row.curve = line_of_blocks(values)
@@ -84,6 +86,7 @@ local function line_of(row)
     parts[#parts + 1] = ("%s %.4f%s"):format(name, row.metrics[name],
       name == "loss" and row.curve and " " .. row.curve or "")
   end
+  -- Times of the last stretch, or of the whole run where it keeps none.
   local ns = row.median_ns or row.step_median_ns
   if ns then parts[#parts + 1] = ("%.3g ms a step"):format(ns / 1e6) end
   if row.held_bytes then parts[#parts + 1] = core.bytes_text(row.held_bytes) end
@@ -113,6 +116,7 @@ return {
     if args.db then
       local _ <close> = cli.database(args) -- a file that is not there is an error, not made
     end
+
     local renews = core.is_terminal(1) and not args.json
     local last, has_ended
     while true do
@@ -121,8 +125,10 @@ return {
         error(id > 0 and ("there is no run %d; neap profile list shows which there are"):format(id)
             or "no run is stored yet", 0)
       end
+      -- From now on this run, even where a newer one begins.
       id = row.run_id
       local text = args.json and json_of(row) or line_of(row)
+      -- A terminal's line is written over; elsewhere a line is new only if it says something else.
       if renews then
         io.stdout:write("\r\27[K", text)
       elseif text ~= last then

@@ -66,6 +66,7 @@ local function index()
   if docs then return end
   docs, by_place, files = {}, {}, {}
   for _, path in ipairs(core.embedded()) do
+    -- The command line's verbs have help of their own.
     local file = path:match "^lua/neap/(.*%.lua)$"
     if file and not file:match "^cli/" then read(file, core.embedded(path)) end
   end
@@ -148,6 +149,7 @@ function help.by_name(name)
   if class and (docs["neap." .. name] or maker and maker.name == "neap." .. name) then
     parts[2] = ("See also: help \"neap.%s\", what makes one."):format(name)
   end
+  -- Beside that what else has the name: a command, a query, an option, a net.
   for _, text in ipairs(topics.texts((name:gsub("^neap%.zoo%.", "zoo.")))) do
     parts[#parts + 1] = text
   end
@@ -183,6 +185,7 @@ function help.by_module(name, names, module)
   for _, entry in ipairs(names) do
     local found = docs[name:match "[%w_]+$" .. "." .. entry] or docs[name .. "." .. entry]
     local own = record.find((name:gsub("^neap%.", "") .. "." .. entry))
+
     local first = own and own.doc:gsub("%. .*", ".")
       or found and found.text:gsub("\n", " "):match "^(.-%.)%s"
       or found and found.text:match "^[^\n]*"
@@ -239,6 +242,7 @@ function help.names()
   end
   for name in pairs(docs) do
     add(name)
+    -- Also without the prefix, as people ask.
     local short = name:match "^nn%.(.*)"
       or name:match "^optim%.(.*)"
       or name:match "^data%.(.*)"
