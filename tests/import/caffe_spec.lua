@@ -123,6 +123,20 @@ describe("a net of Caffe's", function()
     assert.same({ "b", "c" }, outputs { level = 2 })
   end)
 
+  it("leaves out a phase whose bottoms are not there, and no layer that is wrong", function()
+    local function of_train(layer)
+      return kit.input("x", 1, 3) .. fc .. layer:gsub("}$", "include { phase: TRAIN } }")
+    end
+    local m = assert(kit.import(of_train [[layer { name: "loss" type: "SoftmaxWithLoss"
+      bottom: "y" bottom: "label" top: "loss" }]], { model = true }))
+    assert.matches('phase TRAIN is left out: .*bottom "label" is the top of no layer', m.notes[1])
+    local ok, message, code = kit.import(of_train [[layer { name: "part" type: "Slice"
+      bottom: "y" top: "a" top: "b" slice_param { axis: 7 } }]], { model = true })
+    assert.is_nil(ok)
+    assert.equal("data", code)
+    assert.matches('layer "part" %(Slice%): axis 7 is out of range', message)
+  end)
+
   it("shares parameters of one name, of one shape", function()
     local two = kit.input("x", 1, 3) .. [[
       layer { name: "p" type: "InnerProduct" bottom: "x" top: "p" param { name: "w" }

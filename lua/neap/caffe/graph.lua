@@ -105,12 +105,22 @@ end
 
 -- ---- layers -------------------------------------------------------------------------------------
 
+--- f(..), whose error says that the net is not meant for the phase at hand: what it reads is not
+-- there. It has `of_phase`; errors of builders, whatever is wrong with a layer, have not.
+function graph.of_phase(f, ...)
+  local results = table.pack(pcall(f, ...))
+  if results[1] then return table.unpack(results, 2, results.n) end
+  local err = results[2]
+  if type(err) == "table" then rawset(err, "of_phase", true) end
+  error(err, 0)
+end
+
 local function bottoms_of(state, n)
   local list = {}
   for k, name in ipairs(n.row.bottoms) do
     list[k] = state.env[name]
-      or n:fail("bottom \"%s\" is the top of no layer before this one in phase %s%s", name,
-        state.phase, state.hint or "")
+      or graph.of_phase(n.fail, n, "bottom \"%s\" is the top of no layer before this one in phase \z
+        %s%s", name, state.phase, state.hint or "")
     state.unread[name] = nil
   end
   return list

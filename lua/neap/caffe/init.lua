@@ -102,7 +102,7 @@ end
 local function walk(model, phase, rows, o)
   local part = { phase = phase, rows = rows, notes = {}, found = {} }
 
-  part.inputs, part.names = inputs_of(part.rows, o, part.notes)
+  part.inputs, part.names = graph.of_phase(inputs_of, part.rows, o, part.notes)
   part.batch = batch_of(part.inputs)
   part.net = net_module.new(graph.clean(model.name))
   local inputs = {}
@@ -155,9 +155,10 @@ local function walk_all(models, o)
   for _, phase in ipairs { "TRAIN", "TEST" } do
     local ok, part = true, nil
     if lists[phase] then ok, part = pcall(walk, models[phase], phase, lists[phase], o) end
-    if not ok and not (type(part) == "table" and rawget(part, "code") == "data" and #all > 1) then
-      error(part, 0)
-    end
+    -- What is not there in one phase may be in the other; what is wrong is so in both.
+    local may_be_left = type(part) == "table" and rawget(part, "of_phase")
+      and rawget(part, "code") == "data" and #all > 1
+    if not ok and not may_be_left then error(part, 0) end
     first = first or not ok and part or nil
     parts[phase] = ok and part or nil
     for name in pairs(parts[phase] and part.names or {}) do names[name] = true end
