@@ -668,6 +668,17 @@ local function write(out)
     local attrs = window_attrs(n)
     if attrs.dilations then n:lacks "dilation" end
     attrs.ceil_mode = nil
+
+    -- ONNX counts indices in the shape that windows give, and puts zeros behind it; here they are
+    -- counted in y. The window says no more than that shape, so it is as large as y needs.
+    local dims, want = n:dims(1), n:result().dims
+    attrs.strides = kit.copy(attrs.strides) -- the window's own list, perhaps
+    for d = 1, #dims - 2 do
+      local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
+      attrs.kernel_shape[d] = size[2] - (size[1] - 1) * attrs.strides[d] + attrs.pads[d]
+        + attrs.pads[d + #dims - 2]
+      if attrs.kernel_shape[d] < 1 then n:lacks("y of %d rows, x has %d", size[2], size[1]) end
+    end
     return n:node("MaxUnpool", { x, at, n:shape(n:result().dims) }, attrs)
   end
   function out.AveragePool(n, x)

@@ -70,8 +70,8 @@ end
 
 -- 2^16 sigmoid(i / 24), i from 0 to 255; at these places the standard has one more, so that lines
 -- between them lie nearer.
-local one_more = [[ 4 8 12 14 15 16 17 19 20 21 22 25 27 28 29 30 31 33 34 35 37 39 40 41 43 44 45 46
-  49 50 54 62 63 64 66 82 86 93 100 103 112 116 135 255 ]]
+local one_more = [[ 4 8 12 14 15 16 17 19 20 21 22 25 27 28 29 30 31 33 34 35 37 39 40 41 43 44
+  45 46 49 50 54 62 63 64 66 82 86 93 100 103 112 116 135 255]]
 local sigmoid = {}
 for i = 0, 255 do sigmoid[i] = math.floor(65536 / (1 + math.exp(-i / 24)) + 0.5) end
 for i in one_more:gmatch "%d+" do sigmoid[tonumber(i)] = sigmoid[tonumber(i)] + 1 end
