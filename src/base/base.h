@@ -221,7 +221,7 @@ bool neap_team_is_inside(void);
 /* How many of n threads a team can have; at least 1. They exist from then on. */
 int neap_team_prove(int n);
 
-/* ---- signals (signals.c) ---------------------------------------------------------------------- */
+/* ---- signals (signals.c) --------------------------------------------------------------------- */
 
 /* Holds signals off the calling thread while kernels run, and lets them in again. oneDNN's
  * generated code at times has its stack pointer in a heap buffer; the frame of a signal handler,

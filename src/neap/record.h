@@ -167,8 +167,8 @@ typedef enum neap_mixed {
   NEAP_MIXED_HALF,  /* halves, whatever comes in: products */
   NEAP_MIXED_FULL,  /* f32: sums, and functions that need or make many digits */
   NEAP_MIXED_ROUND, /* f32, and what it gives is rounded: rows looked up in a table of parameters */
-  NEAP_MIXED_LINEAR /* HALF; but ROUND where in training a weight, input 1, (N,..), would be cast for
-                     * a few rows */
+  NEAP_MIXED_LINEAR /* HALF; but ROUND where in training a weight, input 1, (N,..), would be cast
+                     * for a few rows */
 } neap_mixed;
 
 /* ---- choices --------------------------------------------------------------------------------- */

@@ -50,7 +50,7 @@ typedef struct neap_program_blob {
   bool half_written;   /* a run that fails may have committed to it */
   bool feeds_constant; /* a constant is computed from it */
   /* A Reorder's output among the constants that has all its elements, where nothing but makers of
-   * constants reads the blob; NEAP_NO_VALUE: there is none. The step of the last of those makers. */
+   * constants reads the blob, or NEAP_NO_VALUE; and the step of the last of those makers. */
   neap_value_id packed;
   int last_maker;
   /* its bytes are to have room for so many: those of the largest batch; 0: its own */
@@ -140,7 +140,7 @@ typedef struct neap_run {
  * see. */
 neap_status neap_program_run(neap_program *program, neap_run *run, neap_error *error);
 
-/* ---- kernels side by side (kernel_times.c) ---------------------------------------------------- */
+/* ---- kernels side by side (kernel_times.c) --------------------------------------------------- */
 
 /* Times each kernel that could run the op of a step: rows as neap/rows.h has them, *out from
  * neap_alloc, whose texts are the graph's and static ones. No rows where there is no other kernel.
