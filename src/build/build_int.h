@@ -288,8 +288,8 @@ neap_status build_try(neap_builder *b, neap_sub_spec *spec, neap_graph **out, ne
 /* loop_gradient.c */
 neap_status graph_gradient_loop(neap_builder *b, int node, const neap_value_id *dout,
                                 const bool *want, neap_value_id *din, neap_error *error);
-/* loop_gradient_op.c. A loop's backward as an op of a net says it: the inputs are a gradient for each
- * result of the loop, then what else the backward reads; the node is the last one then. */
+/* loop_gradient_op.c. A loop's backward as an op of a net says it: the inputs are a gradient for
+ * each result of the loop, then what else the backward reads; the node is the last one then. */
 neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error);
 
 /* bank.c: which bank the nodes and values of a finished top-level graph belong to. ARGUMENT for
