@@ -7,8 +7,8 @@
  * then the forward is tried first, by a kernel of the same engine, and run once.
  *
  * INVARIANT: plan, graph and workspace are read only. Operands are made here, as large as the
- * plan's, of numbers between 1/2 and 3/2; integers are 0, which is an index wherever one is asked
- * for.
+ * plan's, of numbers between 1/2 and 3/2; halves are 0, and so are integers, which is an index
+ * wherever one is asked for.
  */
 #include "program/program_int.h"
 
@@ -73,12 +73,17 @@ static neap_status make_operand(trial *t, const neap_graph *graph, const trial *
   const bool is_out = k >= node->n_in;
   const neap_value_id v = is_out ? node->out[k - node->n_in] : node->in[k];
   if (v == NEAP_NO_VALUE) return NEAP_OK;
+
   const neap_value *value = &graph->value[v];
   neap_operand *operand = &t->operand[k];
   operand->type = value->type;
   operand->layout = is_out ? t->choice.out[k - node->n_in] : t->choice.in[k];
+
   /* A stash is as large as the kernel says; the plan's type of it is that of its own kernel. */
   if (value->is_stash && is_out) operand->type.shape = NEAP_SHAPE((int64_t)t->choice.stash_bytes);
+
+  /* Whose bytes: those that the forward left, those of the input that is written over, or its
+   * own. */
   const int owner = owner_of(node, k);
   if (value->is_stash && !is_out && forward != NULL) {
     *operand = forward->operand[forward->node->n_in + value->position];
@@ -90,6 +95,7 @@ static neap_status make_operand(trial *t, const neap_graph *graph, const trial *
     if (t->block[k] == NULL) return neap_fail_memory(error, bytes, "operands to time a kernel");
     fill(operand->data, bytes, operand->type.dtype);
   }
+
   t->type[k] = operand->type;
   return NEAP_OK;
 }
@@ -104,10 +110,13 @@ static neap_status begin_trial(trial *t, const neap_graph *graph, const trial *f
   t->block = neap_alloc_zeroed((size_t)n * sizeof *t->block);
   if (t->type == NULL || t->operand == NULL || t->block == NULL)
     return neap_fail_memory(error, (size_t)n * sizeof *t->operand, "operands to time a kernel");
+
+  /* Inputs come first, so that an output that lies in one finds its bytes. */
   for (int k = 0; k < n; k++) NEAP_TRY(make_operand(t, graph, forward, k, error));
   t->scratch = neap_alloc_data(t->choice.scratch_bytes);
   if (t->scratch == NULL)
     return neap_fail_memory(error, t->choice.scratch_bytes, "scratch to time a kernel");
+
   neap_bind bind = {node->op, node->attrs,          node->n_in, node->n_out,
                     t->type,  t->type + node->n_in, &t->choice};
   return neap_kernel_bind(t->kernel, &bind, &t->object, error);
@@ -117,6 +126,8 @@ static neap_status begin_trial(trial *t, const neap_graph *graph, const trial *f
 static void run(const trial *t) {
   const neap_node *node = t->node;
   neap_fault fault = {0};
+
+  /* A place for each thing that a kernel may say, whether this one does or not. */
   int64_t extent = 0;
   neap_call call = {.op = node->op,
                     .attrs = node->attrs,
@@ -132,7 +143,9 @@ static void run(const trial *t) {
                     .stream = node->stream,
                     .fault = &fault,
                     .extent = &extent};
+
   sigset_t saved;
+
   /* Threads that the libraries start inherit the mask: signals stay with this thread. */
   neap_signals_hold(&saved);
   neap_kernel_run(t->kernel, &call);
@@ -145,6 +158,7 @@ static int64_t fastest_ns(const trial *t) {
   int64_t start = neap_clock_ns();
   run(t);
   int64_t best = neap_clock_ns() - start, sum = 0;
+
   if (best > LONG_NS) return best;
   for (int n = 0; n < MOST_CALLS && sum < ENOUGH_NS; n++) {
     start = neap_clock_ns();
@@ -190,10 +204,13 @@ static neap_status find_partner(contest *c, neap_engine engine, partner *p, neap
   const int forward = node->forward;
   *p = (partner){0};
   if (forward == c->node) return NEAP_OK;
+
+  /* Of the same engine as the one to be timed: only that can read what it leaves. */
   const neap_kernel *kernel = neap_graph_kernel(c->graph, &c->graph->node[forward], engine);
   bool taken = false;
   if (kernel != NULL) NEAP_TRY(ask_free(c, forward, kernel, NULL, &p->choice, &taken, error));
   if (taken) p->kernel = kernel;
+
   for (int i = 0; i < node->n_in; i++)
     if (node->in[i] != NEAP_NO_VALUE && c->graph->value[node->in[i]].is_stash) p->leaves = true;
   return NEAP_OK;
@@ -204,9 +221,12 @@ static neap_status find_partner(contest *c, neap_engine engine, partner *p, neap
 static neap_kernel_row *add_row(contest *c, const neap_choice *choice) {
   const neap_node *node = &c->graph->node[c->node];
   if (!neap_list_grow(&c->row, &c->cap, c->n + 1, sizeof *c->row)) return NULL;
+
+  /* The plan's own is timed however slow it is: the others are compared with it. */
   const bool is_taken =
     choice->engine == node->choice.engine && choice->algorithm == node->choice.algorithm;
   const bool is_slow = choice->engine == NEAP_ENGINE_REF && node->cost.flops > most_plain_flops;
+
   neap_kernel_row *row = &c->row[c->n];
   *row = (neap_kernel_row){
     .step = c->step,
@@ -229,14 +249,18 @@ static neap_status time_choice(contest *c, const neap_kernel *kernel, const neap
   neap_kernel_row *row = add_row(c, choice);
   if (row == NULL) return neap_fail_memory(error, sizeof *row, "times of kernels");
   if (row->untimed != NULL) return NEAP_OK;
+
   trial t = {.node = node, .kernel = kernel, .choice = *choice};
   trial before = {.node = &c->graph->node[node->forward], .kernel = p->kernel, .choice = p->choice};
+
+  /* The forward runs once, beforehand, and lives as long as its backward is timed. */
   const bool leaves = p->kernel != NULL && p->leaves;
   neap_status status = NEAP_OK;
   if (leaves) status = begin_trial(&before, c->graph, NULL, error);
   if (leaves && status == NEAP_OK) run(&before);
   if (status == NEAP_OK) status = begin_trial(&t, c->graph, leaves ? &before : NULL, error);
   if (status == NEAP_OK) row->min_ns = fastest_ns(&t);
+
   end_trial(&t);
   end_trial(&before);
   return status;
@@ -248,13 +272,18 @@ static neap_status time_kernel(contest *c, const neap_kernel *kernel, neap_error
   partner p;
   NEAP_TRY(find_partner(c, kernel->engine, &p, error));
   const neap_choice *pair = p.kernel != NULL ? &p.choice : NULL;
+
   /* A kernel of another engine than the forward's would have nothing to go by. */
   const bool is_alone = node->forward != c->node && pair == NULL;
+
   neap_choice choice, other;
   bool taken;
   NEAP_TRY(ask_free(c, c->node, kernel, pair, &choice, &taken, error));
   if (!taken || (is_alone && choice.engine != node->choice.engine)) return NEAP_OK;
   NEAP_TRY(time_choice(c, kernel, &choice, &p, error));
+
+  /* Asked for the other algorithm by its number; what answers with the same one again has no
+   * other. */
   if (choice.how == NULL || (unsigned)choice.algorithm > 1) return NEAP_OK;
   neap_choice like = choice;
   like.algorithm = !choice.algorithm;
@@ -279,10 +308,13 @@ neap_status neap_program_time_kernels(const neap_plan *plan, const neap_graph *g
   neap_status status = NEAP_OK;
   *out = NULL;
   *n = 0;
+
+  /* Of each engine the first kernel for the node's dtypes, as choosing has it. */
   const neap_kernel *k = has_rivals(node) ? node->op->kernels : NULL;
   for (; k != NULL && k->run != NULL && status == NEAP_OK; k++)
     if (k == neap_graph_kernel(graph, node, k->engine)) status = time_kernel(&c, k, error);
   neap_choices_fini(&c.room);
+
   if (status != NEAP_OK) {
     neap_free(c.row);
     return status;

@@ -9,6 +9,8 @@ neap_status neap_db_note_kernel(neap_db *db, int64_t plan_id, const neap_kernel_
   int64_t machine_id = 0;
   NEAP_TRY(neap_store_begin(db, lost, error));
   neap_status status = neap_store_machine(db, &machine_id, error);
+
+  /* Known by plan, step, machine and kernel: what is measured anew takes the place of the old. */
   neap_sql sql =
     neap_sql_insert(db, "kernel_time", 3, "plan_id, machine_id, measured_at", 1, &kind,
                     "ON CONFLICT DO UPDATE SET min_ns = excluded.min_ns, scratch_bytes "
@@ -19,9 +21,12 @@ neap_status neap_db_note_kernel(neap_db *db, int64_t plan_id, const neap_kernel_
   neap_sql_int(&sql, machine_id);
   neap_sql_int(&sql, neap_wall_ms() / 1000);
   neap_sql_bind_row(&sql, kind, row);
+
   if (status == NEAP_OK) status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);
   NEAP_TRY(neap_store_end(db, status, lost, error));
+
+  /* Only what is committed is kept in the handle. */
   db->machine_id = machine_id;
   return NEAP_OK;
 }
