@@ -1,6 +1,5 @@
 /* moments.c: Adamax, Nadam, Radam and Lion: relatives of Adam, which is in adam.c. As PyTorch has
- * them, but for the eps of Radam, which PyTorch adds to the root of v before that is corrected;
- * Lion as its authors. */
+ * them; Lion as its authors have it. */
 #include "ops/optimizer.h"
 
 enum { W = NEAP_OPTIMIZER_W, G = NEAP_OPTIMIZER_G, LR = NEAP_OPTIMIZER_LR };
@@ -70,7 +69,9 @@ static void run_radam(const neap_call *call) {
   if (length > 5) {
     double rectified =
       sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length));
-    run(call, rows_nadam, lr * rectified, 0, sqrt(1 - power));
+    /* The correction of v's root stands above the line, so that eps is added to the plain root, as
+     * PyTorch does. */
+    run(call, rows_nadam, lr * rectified * sqrt(1 - power), 0, 1);
   } else {
     run(call, rows_plain_radam, lr, 0, 1);
   }
@@ -154,7 +155,7 @@ const neap_op neap_op_Nadam = {
 const neap_op neap_op_Radam = {
   .name = "Radam",
   .summary = "One step of RAdam: Adam that waits until the variance of gradients is known.",
-  .math = "w -= lr r m / (1-b1^t) / (sqrt(v / (1-b2^t)) + eps), r by the steps; at first without v",
+  .math = "w -= lr r m / (1-b1^t) sqrt(1-b2^t) / (sqrt(v) + eps), r by the steps; at first no v",
   .example =
     "net:Radam({\"w\", \"w.grad\", \"lr\", \"m\", \"v\", \"t\"}, {\"w\", \"m\", \"v\", \"t\"})",
   .source = "Liu et al., ICLR 2020; torch.optim.RAdam",

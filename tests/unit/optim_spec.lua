@@ -365,6 +365,14 @@ describe("optim", function()
     near({ 0.0310751, -0.0802995 }, m:param("bias").data:totable())
   end)
 
+  it("Radam adds eps to the plain root of the second moment", function()
+    -- torch.optim.RAdam in f64, by the same gradients; the variance counts from the 6th step on.
+    local w = steps(optim.Radam { lr = 0.1, eps = 0.5 }, { 1, -2 }, { 0.3, -0.7 }, 12)
+    near({ 0.85, -1.65 }, w[5])
+    near({ 0.84988546, -1.64974767 }, w[6])
+    near({ 0.84834710, -1.64640804 }, w[12])
+  end)
+
   it("clips each element, then the norm", function()
     near({ -1, 1, 0.5 }, steps(optim.SGD { lr = 1, clip_value = 1 }, { 0, 0, 0 },
       { 3, -7, -0.5 }, 1)[1])
