@@ -238,14 +238,16 @@ CROSS JOIN plan_value b ON b.plan_id = a.plan_id AND b.value_no <> a.value_no AN
                  AND a.offset_bytes < b.offset_bytes + b.bytes AND b.offset_bytes < a.offset_bytes + a.bytes
 WHERE a.region = 'arena';
 
--- What was run, where, how fast? Runs whose plan was pruned are here too, without what the plan says.
+-- What was run, where, how fast? Runs whose plan was pruned are here too, without what the plan says. What was refused and never
+-- began is not the newest.
 CREATE VIEW v_run AS
 SELECT
   r.*,
   p.dtype, p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
   (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id AND o.subnet_no = 0) AS flops,
-  r.uuid = (SELECT max(s.uuid) FROM run s WHERE s.net = r.net AND s.mode = r.mode) AS newest
+  r.uuid = (SELECT max(s.uuid) FROM run s
+            WHERE s.net = r.net AND s.mode = r.mode AND NOT (s.status = 'refused' AND s.n_step = 0)) AS newest
 FROM run r
 LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);

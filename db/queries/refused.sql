@@ -1,4 +1,4 @@
--- refused: trainings and programs that did not fit, newest first: the limit, the least that would do, what was in the way.
+-- refused: trainings, programs and plans of neap plan that did not fit, newest first: the limit, the least that would do, what was in the way.
 -- :net a net's name; :mode train or infer; :batch (null: every one)
 SELECT run_id, net, mode, batch, error ->> 'limit' AS limit_name, error ->> 'limit_bytes' AS limit_bytes,
        error ->> 'least_bytes' AS least_bytes, error ->> 'line' AS line,

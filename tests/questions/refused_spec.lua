@@ -91,6 +91,35 @@ describe("a refusal", function()
         row.hint })
   end)
 
+  it("of a forecast is kept as one that never began", function()
+    local file = os.tmpname()
+    os.remove(file)
+    local function neap_command(words)
+      return support.shell(("NEAP_DB=%s %s %s 2>&1"):format(file, support.program, words))
+    end
+    local _, code = neap_command "plan lenet --train --batch 16 --budget 64KiB --no-store"
+    assert.are.equal(1, code)
+    local text
+    text, code = neap_command "plan lenet:16 --train --budget 64KiB"
+    assert.are.equal(1, code)
+    local rows = require("cjson").decode((neap_command "sql refused net=lenet mode=train --json"))
+    assert.are.equal(1, #rows)
+    assert.are.equal(64 * 1024, rows[1].limit_bytes)
+    assert.are.equal(16, rows[1].batch)
+    local least = math.tointeger(rows[1].least_bytes)
+    assert.is_truthy(text:find(("budget = %d would do"):format(least), 1, true), text)
+    -- what never began is not the newest run
+    assert.is_truthy(neap_command("profile run lenet --train --batch 16 --steps 1"):find "conv_1")
+    neap_command "plan lenet:16 --train --budget 64KiB"
+    local newest = require("cjson").decode((neap_command
+      "sql \"select status from v_run where net = 'lenet' and newest\" --json"))
+    assert.are.same({ { status = "finished" } }, newest)
+    -- and what it names as the least is met
+    assert.are.equal(0, select(2, neap_command(
+      ("plan lenet:16 --train --budget %d"):format(least))))
+    os.execute("rm -f '" .. file .. "'*")
+  end)
+
   it("of the system is a run, too, with what was asked for", function()
     if select(2, support.shell "command -v prlimit") ~= 0 then return end
     local script = os.tmpname()

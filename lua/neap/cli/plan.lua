@@ -107,6 +107,24 @@ local function answer(plan, args)
   return reports
 end
 
+--- The plan, and what was assumed for it. A refusal is kept as a run that never began: what did not
+-- fit, neap sql refused, is asked of forecasts as of trainings.
+local function plan_of(file, o, memory)
+  local ok, plan, assumed = pcall(require("neap.net.file").plan, file, o, memory)
+  if ok then return plan, assumed end
+  local is_refused = type(plan) == "table" and plan.code == "budget" and memory.store ~= false
+  local run = is_refused and require("neap.core").new_run {
+    net = file.net and file.net.name or file.name,
+    mode = o.train and "train" or "infer",
+    batch = o.batch or file.batch,
+  }
+  if run then
+    run:stop(plan)
+    run:close()
+  end
+  error(plan, 0)
+end
+
 --- Raises for options that say two things of one.
 local function check(args, file)
   local cli = require "neap.cli"
@@ -191,7 +209,7 @@ return {
       batch = batch_that_fits(file, memory, args.train, args.fit)
       memory.total = args.fit
     end
-    local plan, assumed = netfile.plan(file, { train = args.train, batch = batch }, memory)
+    local plan, assumed = plan_of(file, { train = args.train, batch = batch }, memory)
 
     -- Pictures first, then answers; without either the overview.
     if args.svg then
