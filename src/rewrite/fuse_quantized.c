@@ -5,7 +5,7 @@
  * A net says it by real numbers: y = Q(Relu(Conv(D(x), D(w), b) + D(z))). The same number follows
  * from the integers x, w and z alone, rounded once instead of at each op; what the rewrite changes
  * is the rounding of the sum before it is rounded to an integer. Weights must be i8, symmetric and
- * fixed; x and z u8 or i8 with one fixed scale.
+ * fixed; x and z u8 or i8 with one fixed scale. So it is with means of x, y = Q(AveragePool(D(x))).
  */
 #include "rewrite/fuse_int.h"
 
@@ -110,7 +110,20 @@ static neap_status become(fuser *f, int n, int m, const product *p, bool *did, n
   return *did && m != n ? fuse_absorb(f, m, n, error) : NEAP_OK;
 }
 
-/* QuantizeLinear behind a product of bytes. */
+/* QuantizeLinear at n behind the mean of node m, of bytes that have a scale. */
+static neap_status become_mean(fuser *f, int n, int m, bool *did, neap_error *error) {
+  const bool is_global = fuse_is_op(f, m, "GlobalAveragePool");
+  const neap_dtype to = dtype_of(f, f->graph->node[n].out[0]);
+  quantised x;
+  if (!is_global && !fuse_is_op(f, m, "AveragePool")) return NEAP_OK;
+  if (!is_byte(to) || !bytes_of(f, fuse_in(f, m, 0), false, &x)) return NEAP_OK;
+  const neap_value_id in[] = {x.q, x.scale, x.zero, fuse_in(f, n, SCALE), fuse_in(f, n, ZERO)};
+  NEAP_TRY(fuse_put(f, n, is_global ? "QLinearGlobalAveragePool" : "QLinearAveragePool",
+                    NEAP_COUNT(in), in, m, (neap_set[]){NEAP_SET_INT("to", to), {0}}, did, error));
+  return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
+}
+
+/* QuantizeLinear behind a product of bytes, or a mean of such. */
 neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "QuantizeLinear") || !is_fixed_scale(f, n, false)) return NEAP_OK;
   neap_value_id v = fuse_in(f, n, X);
@@ -118,7 +131,8 @@ neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error) {
 
   product p;
   if (m < 0 || !fuse_may_go(f, v, 1) || f->graph->node[m].n_enforced > 0) return NEAP_OK;
-  if (!product_at(f, m, &p)) return NEAP_OK;
+  NEAP_TRY(become_mean(f, n, m, did, error));
+  if (*did || !product_at(f, m, &p)) return NEAP_OK;
 
   /* How the result is to be rounded. */
   p.to = dtype_of(f, f->graph->node[n].out[0]);

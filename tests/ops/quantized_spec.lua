@@ -336,6 +336,27 @@ state w i8 (7,5)
     end
   end)
 
+  it("have means that are rounded once, padding counting as 0", function()
+    local xs, ys = neap.tensor(0.5), neap.tensor(0.25)
+    local x = neap.tensor({ 12, 15, 10, 9, 10, 10 }, "u8"):reshape(1, 1, 2, 3)
+    local xz, yz = neap.tensor(10, "u8"), neap.tensor(-3, "i8")
+    -- x - 10: 2 5 0 / -1 0 0; by 0.5 / 0.25 each step is 2 of y's
+    local y = neap.q_linear_global_average_pool(x, xs, xz, ys, yz)
+    assert.are.same({ "i8", -3 + 2 }, { y.dtype, y:reshape(-1):totable()[1] })
+    local function pooled(o)
+      return neap.q_linear_average_pool(x, xs, xz, ys, yz, o):reshape(-1):totable()
+    end
+    assert.are.same({ -3 + 3, -3 + 2 }, pooled { kernel = 2, stride = 1 })
+    -- 4 / 4 and 5 / 4 * 2 = 2.5 to even, where 0 lies around; without it 4 and 5
+    assert.are.same({ -3 + 1, -3 + 2, -3 - 0, -3 }, pooled { kernel = 2, stride = 2, pad = 1 })
+    assert.are.same({ -3 + 4, -3 + 5, -3 - 2, -3 },
+      pooled { kernel = 2, stride = 2, pad = 1, count_include_pad = false })
+    local ok, err = pcall(neap.q_linear_average_pool, x, xs, neap.tensor(1, "i8"), ys, yz,
+      { kernel = 2 })
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find("x_zero expects the dtype of x, u8, got i8", 1, true))
+  end)
+
   it("refuse scales that do not fit, by name", function()
     local x = neap.zeros { 2, 3 }
     local ok, err = pcall(neap.quantize_linear, x, neap.ones(4), nil, { axis = 2 })

@@ -85,6 +85,28 @@ describe("neap.quantize", function()
     error "no scale of the input"
   end
 
+  it("keeps means in bytes, with a scale of their own", function()
+    neap.seed(8)
+    local m = nn.Sequential { input = { 3, 16, 16 },
+      nn.Conv2d { 3, 20, kernel = 3, pad = 1 }, nn.ReLU(),
+      nn.AvgPool2d { 3, stride = 2, pad = 1 }, nn.Conv2d { 20, 24, kernel = 3 },
+      nn.Lambda(function(v) return v:global_average_pool() end), nn.Flatten(),
+      nn.Linear { 24, 10 } }:eval()
+    local q = neap.quantize(m, x)
+    local count = count_of(q:plan { batch = 4 })
+    assert.are.same({ 1, 1, 2, 1 }, { count.QLinearAveragePool, count.QLinearGlobalAveragePool,
+      count.FusedQLinearConv, count.QuantizeLinear })
+    assert.are.equal(3, count.DequantizeLinear) -- of biases, once
+    assert.is_nil(count.AveragePool or count.GlobalAveragePool)
+    assert.is_true(distance(q(x), m(x)) < 0.03, distance(q(x), m(x)))
+    -- what the engine makes of it is what the net says, op by op
+    local net = q:net { batch = 32, train = false }
+    local ws = q:workspace()
+    local got = ws:run(net, { x = x })
+    local want = ws:run(net, { x = x }, { fuse = false })
+    for name, y in pairs(want) do assert.is_true(distance(got[name], y) < 0.01, name) end
+  end)
+
   it("takes ranges from as many batches, and as much of their numbers, as it is told", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
     local numbers = neap.arange(0, 800):reshape(200, 4) / 799 -- 0 to 1

@@ -21,6 +21,8 @@ local is_product = { Conv = true, FC = true }
 -- Ops that do to bytes what they do to the real numbers that these stand for.
 local moves = { MaxPool = true, Flatten = true, Reshape = true, Permute = true, Squeeze = true,
   Unsqueeze = true }
+-- Means are made of bytes, and are bytes of a scale of their own.
+local means = { AveragePool = true, GlobalAveragePool = true }
 -- Cut off above by the range that bytes have.
 local relus = { Relu = true, Relu6 = true }
 
@@ -199,11 +201,33 @@ local function root_of(name, maker)
   return name
 end
 
---- Marks a value as bytes, and what it is moved from.
+--- Whether the engine can make the value as bytes: by a product, with a sum and a Relu behind it.
+local function is_of_product(name, maker)
+  local step = maker[name]
+  if step and relus[step.type] then step = maker[step.inputs[1]] end
+  if step and (step.type == "Add" or step.type == "AddN") then
+    for _, input in ipairs(step.inputs) do
+      if maker[input] and maker[input].quantised then return true end
+    end
+  end
+  return step and step.quantised or false
+end
+
+--- Whether no number of the value is below 0: a Relu's, or the mean of such.
+local function is_positive(name, maker)
+  local step = maker[root_of(name, maker)]
+  if step and means[step.type] then return is_positive(step.inputs[1], maker) end
+  return step and relus[step.type] or false
+end
+
+--- Marks a value as bytes, what it is moved from, and what it is the mean of.
 local function mark(r, name, maker)
   r.bytes[name] = true
   local step = maker[name]
-  if step and moves[step.type] then mark(r, step.inputs[1], maker) end
+  if not step then return end
+  if moves[step.type] or means[step.type] and is_of_product(step.inputs[1], maker) then
+    mark(r, step.inputs[1], maker)
+  end
 end
 
 --- A sum of two of which one side is a product and the result becomes bytes: the other side is
@@ -249,7 +273,7 @@ function recipe.quantise(r, skip)
   for _, root in pairs(r.root) do
     local by = maker[root]
     r.positive = r.positive or {}
-    r.positive[root] = by and relus[by.type] or false
+    r.positive[root] = is_positive(root, maker)
     -- What Relu6 cuts off lies above the range that the bytes will have.
     if by and by.type == "Relu6" then by.type = "Relu" end
   end
