@@ -514,6 +514,31 @@ describe("Step trees", function()
     assert.is_true(together:fetch("loss1"):item() < 1)
   end)
 
+  it("give concurrent substeps one thread each, and its bits", function()
+    -- The gradient of a convolution's weight is added up in as many parts as there are threads.
+    local shape = { 16, 3, 24, 24 }
+    local function gradient()
+      local net = neap.net "gradient"
+      local w = net:param("w", { 16, 3, 3, 3 }, neap.init.xavier {})
+      local y = net:Tanh(net:Conv({ net:input("x", shape), w }, "c", { pad = 1 }))
+      net:outputs { net:gradient(net:Sum(y, "loss"))[w] }
+      return net
+    end
+    local function run(step, options)
+      local ws = workspace { seed = 1 }
+      ws:feed("x", neap.linspace(-1, 1, 16 * 3 * 24 * 24):reshape(table.unpack(shape)))
+      ws:feed("v", neap.ones(2))
+      ws:run_steps(step, options)
+      return ws:fetch "w_grad"
+    end
+    local before = neap.threads()
+    neap.threads(2)
+    local alone = run({ gradient() }, { threads = 1 })
+    local together = run { { gradient() }, { unary("neg", "Neg", "v", "a") }, concurrent = true }
+    neap.threads(before)
+    assert.is_true(alone:equal(together))
+  end)
+
   it("refuse concurrent substeps that would write what another one writes or reads", function()
     local ws = workspace {}
     ws:feed("x", neap.tensor { 1, 2 })
