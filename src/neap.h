@@ -297,8 +297,8 @@ typedef struct neap_options neap_options; /* neap/options.h */
  *   end
  *   c, s = Do(a, b, s) { net = add, inner_blobs = {u, v, w}, outer_blobs_idx = {0,1,2} }
  *
- * Reading checks every line; an error says which one and what it expects. End the net with
- * neap_net_free. */
+ * Reading checks every line; an error says which one and what it expects. Numbers have a decimal
+ * point, whatever locale the program has set. End the net with neap_net_free. */
 NEAP_API neap_status neap_net_read(const char *text, neap_net **out, neap_error *error);
 /* An empty net, to be filled by neap_net_add_text. */
 NEAP_API neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);

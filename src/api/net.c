@@ -12,10 +12,10 @@ neap_status neap_net_add_text(neap_net *net, neap_error *error, const char *form
 
   /* Short lines need no memory. What was cut is printed once more, into a block of its length: the
    * arguments are read a second time, so that they were copied first. */
-  int n = vsnprintf(small, sizeof small, format, args);
+  int n = neap_format_list(small, sizeof small, format, args);
   va_end(args);
   char *text = n < (int)sizeof small ? small : neap_alloc((size_t)n + 1);
-  if (text != NULL && text != small) vsnprintf(text, (size_t)n + 1, format, again);
+  if (text != NULL && text != small) neap_format_list(text, (size_t)n + 1, format, again);
   va_end(again);
 
   /* Only now, since both lists of arguments must be ended. */

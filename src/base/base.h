@@ -92,6 +92,14 @@ char *neap_arena_strdup(neap_arena *arena, const char *text);
 void *neap_arena_copy(neap_arena *arena, const void *from, size_t bytes);
 void neap_arena_fini(neap_arena *arena);
 
+/* ---- numbers in texts (number.c) ------------------------------------------------------------- */
+
+/* strtod, snprintf and vsnprintf with a decimal point in every locale: numbers of a text that is
+ * read, or may be read back, go through these. */
+double neap_number_read(const char *text, char **end);
+int neap_format(char *text, size_t room, const char *format, ...) NEAP_PRINTF(3, 4);
+int neap_format_list(char *text, size_t room, const char *format, va_list args) NEAP_PRINTF(3, 0);
+
 /* ---- text buffer (buffer.c) ------------------------------------------------------------------ */
 
 /* INVARIANT: `text` is NULL or terminated. A refused allocation sets `failed` and drops what

@@ -66,11 +66,11 @@ static void add_by_library(neap_buffer *buffer, const char *format, va_list args
   char small[256];
   va_list again;
   va_copy(again, args);
-  int n = vsnprintf(small, sizeof small, format, args);
+  int n = neap_format_list(small, sizeof small, format, args);
   if (n >= 0 && (size_t)n < sizeof small) {
     neap_buffer_add_n(buffer, small, (size_t)n);
   } else if (n > 0 && reserve(buffer, (size_t)n)) {
-    vsnprintf(buffer->text + buffer->n, (size_t)n + 1, format, again);
+    neap_format_list(buffer->text + buffer->n, (size_t)n + 1, format, again);
     buffer->n += (size_t)n;
   }
   va_end(again);
@@ -174,8 +174,8 @@ void neap_buffer_add_number(neap_buffer *buffer, double x) {
   /* Else as many digits as reading it back takes: 17 do for every double. */
   char text[40];
   int digits = 6;
-  do snprintf(text, sizeof text, "%.*g", digits, x);
-  while (digits++ < 17 && strtod(text, NULL) != x);
+  do neap_format(text, sizeof text, "%.*g", digits, x);
+  while (digits++ < 17 && neap_number_read(text, NULL) != x);
   neap_buffer_add(buffer, "%s", text);
 }
 

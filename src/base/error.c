@@ -28,7 +28,7 @@ neap_status neap_fail(neap_error *error, neap_status code, const char *format, .
   error->code = code;
   va_list args;
   va_start(args, format);
-  vsnprintf(error->message, sizeof error->message, format, args);
+  neap_format_list(error->message, sizeof error->message, format, args);
   va_end(args);
   return code;
 }
@@ -68,7 +68,7 @@ void neap_refused_blob(neap_error *refused, const char *name, size_t bytes) {
 neap_status neap_fail_budget(neap_error *error, neap_error *refused, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  vsnprintf(refused->message, sizeof refused->message, format, args);
+  neap_format_list(refused->message, sizeof refused->message, format, args);
   va_end(args);
   refused->code = NEAP_BUDGET;
 
@@ -117,7 +117,7 @@ static const char *print_bytes(double bytes, int digits, char text[24]) {
     bytes /= 1024;
     u++;
   }
-  snprintf(text, 24, "%.*f %s", u == 0 ? 0 : digits, bytes, unit[u]);
+  neap_format(text, 24, "%.*f %s", u == 0 ? 0 : digits, bytes, unit[u]);
   return text;
 }
 
@@ -144,7 +144,7 @@ bool neap_bytes_parse(const char *text, double *bytes) {
                {"MB", 1e6},     {"GB", 1e9},     {"KiB", 0x1p10}, {"MiB", 0x1p20},
                {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"TB", 1e12}};
   char *end;
-  double x = strtod(text, &end);
+  double x = neap_number_read(text, &end);
 
   /* A number first; NaN fails too. */
   if (end == text || !(x >= 0)) return false;

@@ -80,7 +80,7 @@ const char *neap_intern_format(const char *format, ...) {
   va_list args, again;
   va_start(args, format);
   va_copy(again, args);
-  int n = vsnprintf(small, sizeof small, format, args);
+  int n = neap_format_list(small, sizeof small, format, args);
   va_end(args);
 
   /* As long as it turned out to be: on the stack, or in a block of that length. */
@@ -90,7 +90,7 @@ const char *neap_intern_format(const char *format, ...) {
   } else if (n >= 0) {
     char *text = neap_alloc((size_t)n + 1);
     if (text != NULL) {
-      vsnprintf(text, (size_t)n + 1, format, again);
+      neap_format_list(text, (size_t)n + 1, format, again);
       name = neap_intern_n(text, (size_t)n);
     }
     neap_free(text);

@@ -214,7 +214,7 @@ static neap_status read_number(reader *r, neap_caffe_field *f) {
   }
 
   /* Every other number is a double; one that C writes with an f behind it too. */
-  f->f = strtod(text, &end);
+  f->f = neap_number_read(text, &end);
   if (end != text && (*end == 'f' || *end == 'F')) end++;
   if (end == text || *end != '\0' || n + 1 == sizeof text) {
     r->at = from;

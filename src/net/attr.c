@@ -68,18 +68,18 @@ static neap_status check_number(const neap_attr *attr, double x, const char *who
 
   /* Limits that nothing real reaches are there for the other end only. */
   if (attr->most >= 1e9 && x < attr->least)
-    snprintf(range, sizeof range, "at least %.10g", attr->least);
+    neap_format(range, sizeof range, "at least %.10g", attr->least);
   else if (attr->least <= -1e9 && x > attr->most)
-    snprintf(range, sizeof range, "at most %.10g", attr->most);
+    neap_format(range, sizeof range, "at most %.10g", attr->most);
   else
-    snprintf(range, sizeof range, "%.10g to %.10g", attr->least, attr->most);
+    neap_format(range, sizeof range, "%.10g to %.10g", attr->least, attr->most);
 
   /* In words, and in fields for those who read them. */
   neap_fail(error, NEAP_ATTRIBUTE, "%s%s = %.9g is out of range, expected %s", who, attr->name, x,
             range);
   if (error != NULL && error->expected[0] == '\0') {
     snprintf(error->expected, sizeof error->expected, "%s", range);
-    snprintf(error->got, sizeof error->got, "%.9g", x);
+    neap_format(error->got, sizeof error->got, "%.9g", x);
   }
   return fail(attr, error);
 }

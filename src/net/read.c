@@ -168,14 +168,14 @@ static bool is_rounded(const char *word, double got) {
          (long long)got != exact;
 }
 
-/* Whatever strtod reads as one whole word: inf and nan too, which the range check of an attribute
+/* Whatever C reads as one whole word: inf and nan too, which the range check of an attribute
  * may refuse. An integer is what it says, or refused. */
 static neap_status read_float(parser *p, double *out) {
   skip_blanks(p);
   const char *start = p->at, *word = "";
   NEAP_TRY(read_word(p, "a number", &word));
   char *end;
-  *out = strtod(word, &end);
+  *out = neap_number_read(word, &end);
   bool is_number = *end == '\0', rounded = is_number && is_rounded(word, *out);
   if (is_number && !rounded) return NEAP_OK;
   p->at = start;

@@ -171,7 +171,7 @@ static neap_status fail(const char *who, const char *blob, neap_error *error, co
   char text[400];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   if (error != NULL && error->code == NEAP_OK)
     snprintf(error->blob, sizeof error->blob, "%s", blob);

@@ -220,7 +220,7 @@ static neap_attr_value read_numbers(reader *r, neap_attr_type type, int64_t ints
   do {
     char *end;
     skip_space(r);
-    double number = strtod(r->at, &end);
+    double number = neap_number_read(r->at, &end);
     if (end == r->at) fail(r, "a number is expected");
     r->at = end;
     if (is_list && value.n < NEAP_MAX_DIM) ints[value.n++] = (int64_t)number;
@@ -458,7 +458,7 @@ static neap_value_id read_primary(reader *r) {
   char name[MOST_NAME], *end;
   take_name(r, name);
   if (name[0] == '\0') {
-    double value = strtod(r->at, &end);
+    double value = neap_number_read(r->at, &end);
     if (end == r->at) return fail(r, "a name or a number is expected");
     r->at = end;
     return number(r, value);

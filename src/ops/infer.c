@@ -22,7 +22,7 @@ neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input
   char text[512];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   neap_fail(error, code, "%s", text);
   if (error != NULL && error->blob[0] == '\0')

@@ -144,7 +144,7 @@ void neap_call_fault(const neap_call *call, const char *format, ...) {
   if (__atomic_test_and_set(&call->fault->set, __ATOMIC_ACQ_REL)) return;
   va_list args;
   va_start(args, format);
-  vsnprintf(call->fault->message, sizeof call->fault->message, format, args);
+  neap_format_list(call->fault->message, sizeof call->fault->message, format, args);
   va_end(args);
 }
 

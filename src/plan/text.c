@@ -236,7 +236,7 @@ static void read_places(reader *r, neap_plan *plan) {
 /* A share: from 0 on. */
 static double read_share(reader *r) {
   char word[32], *end;
-  double share = strtod(read_word(r, word), &end);
+  double share = neap_number_read(read_word(r, word), &end);
   if (*end == '\0' && share >= 0) return share;
   r->failed = true;
   return 0;

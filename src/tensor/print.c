@@ -77,10 +77,10 @@ static void element_text(const printer *p, const char *element, char text[ELEMEN
     else if (isinf(x))
       snprintf(text, ELEMENT_TEXT, x < 0 ? "-inf" : "inf");
     else if (p->scientific)
-      snprintf(text, ELEMENT_TEXT, "%.*e", p->digits, x);
+      neap_format(text, ELEMENT_TEXT, "%.*e", p->digits, x);
     else {
       /* "#" keeps the point, which the columns stand by. */
-      snprintf(text, ELEMENT_TEXT, "%#.*f", p->options.precision, x);
+      neap_format(text, ELEMENT_TEXT, "%#.*f", p->options.precision, x);
       trim_zeros(text);
     }
   }
@@ -105,7 +105,7 @@ static void see_digits(printer *p, const char *element) {
   if (!isfinite(x)) return;
   char text[ELEMENT_TEXT];
   /* Printed with all digits that may be shown; zeros at the end need not be. */
-  snprintf(text, sizeof text, "%#.*e", p->options.precision, x);
+  neap_format(text, sizeof text, "%#.*e", p->options.precision, x);
   int needed = (int)strcspn(text, "e") - left_of(text) - 1;
   while (needed > 0 && text[left_of(text) + needed] == '0') needed--;
   p->digits = NEAP_MAX(p->digits, needed);

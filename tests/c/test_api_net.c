@@ -1,6 +1,7 @@
 /* test_api_net.c: nets made, typed and read by calls, as users of neap.h meet them: linked with
  * libneap.so alone. */
 #include "check.h"
+#include "comma.h"
 
 #include <stdlib.h>
 
@@ -179,10 +180,49 @@ TEST(locals_of_scopes_have_names_around_them) {
   neap_net_free(net);
 }
 
+/* A net with numbers, read and written; Gelu's second gradient is a formula with numbers of its
+ * own. */
+static char *net_with_numbers(void) {
+  neap_net *net = NULL, *written = NULL;
+  char *text = NULL;
+  CHECK_OK(
+    neap_net_read("net n\ninput x f32 (4)\nparam w f32 (4) = Constant { value = 0.5 }\n"
+                  "h = Mul(x, w)\n",
+                  &net, &error));
+  if (net == NULL) return NULL;
+  CHECK_OK(neap_net_add_text(net, &error, "g = LeakyRelu(h) { slope = %g }", 0.0123456789));
+  CHECK_OK(neap_net_add_text(net, &error, "y = Gelu(g)\nloss = Sum(y)"));
+  CHECK_OK(neap_net_add_gradient(net, "loss", 1, NAMES("w"), NAMES("dw"), NULL, &error));
+  CHECK_OK(neap_net_add_text(net, &error, "slope = Sum(dw)"));
+  CHECK_OK(neap_net_add_gradient(net, "slope", 1, NAMES("w"), NAMES("ddw"), NULL, &error));
+  CHECK_OK(neap_net_expand(net, NULL, &written, &error));
+  if (written != NULL) CHECK_OK(neap_net_text(written, &text, &error));
+  neap_net_free(written);
+  neap_net_free(net);
+  return text;
+}
+
+/* A program of a country with a decimal comma has set its locale before it reads a net. */
+TEST(numbers_of_texts_do_not_depend_on_the_locale) {
+  bool has_comma = use_comma();
+  char *there = net_with_numbers();
+  neap_error bad = {0};
+  neap_net *net = NULL;
+  CHECK_EQ(neap_net_read("net n\nparam w f32 (4) = Constant { value = 0,5 }\n", &net, &bad),
+           NEAP_DATA);
+  end_comma();
+  char *here = net_with_numbers();
+  CHECK(there != NULL && here != NULL && strcmp(here, there) == 0);
+  CHECK(here != NULL && strstr(here, "value = 0.5") != NULL && strstr(here, "0.0123") != NULL);
+  neap_free(there);
+  neap_free(here);
+  if (!has_comma) SKIP("no locale with a decimal comma is installed");
+}
+
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(what_was_made_is_read_back), T(types_are_known_while_a_net_is_built),
-             T(a_mark_takes_back_what_came_after_it),
-             T(a_gradient_that_can_not_be_is_refused_at_once),
-             T(subnets_see_the_net_around_them_unless_they_are_closed),
-             T(locals_of_scopes_have_names_around_them));
+  return RUN(
+    argc, argv, T(what_was_made_is_read_back), T(types_are_known_while_a_net_is_built),
+    T(a_mark_takes_back_what_came_after_it), T(a_gradient_that_can_not_be_is_refused_at_once),
+    T(subnets_see_the_net_around_them_unless_they_are_closed),
+    T(locals_of_scopes_have_names_around_them), T(numbers_of_texts_do_not_depend_on_the_locale));
 }
