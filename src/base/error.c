@@ -93,7 +93,7 @@ neap_status neap_hint(neap_error *error, const char *format, ...) {
   if (error == NULL) return NEAP_INTERNAL;
   va_list args;
   va_start(args, format);
-  vsnprintf(error->hint, sizeof error->hint, format, args);
+  neap_format_list(error->hint, sizeof error->hint, format, args);
   va_end(args);
   return error->code;
 }

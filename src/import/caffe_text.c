@@ -41,7 +41,7 @@ static neap_status fail(const reader *r, const char *format, ...) {
   char text[300];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   return neap_fail(r->error, NEAP_DATA, "%s:%d: %s", r->path, r->line, text);
 }

@@ -12,7 +12,7 @@ void neap_flat_fail(neap_flat *flat, const char *format, ...) {
   va_list args;
   if (flat->status != NEAP_OK) return;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   flat->status = neap_fail(flat->error, NEAP_DATA, "%s: %s%s", flat->path, flat->place, text);
 }

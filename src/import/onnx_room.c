@@ -10,7 +10,7 @@ neap_status neap_onnx_fail(const neap_onnx_file *file, neap_error *error, neap_s
   char text[400];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   return neap_fail(error, code, "%s: %s%s%s%s%s", file->path, file->node,
                    file->node[0] != '\0' ? ", " : "", file->part, file->part[0] != '\0' ? ": " : "",

@@ -21,7 +21,7 @@ neap_status neap_io_source_fail(const neap_io_source *source, neap_error *error,
   char text[512];
   va_list args;
   va_start(args, format);
-  vsnprintf(text, sizeof text, format, args);
+  neap_format_list(text, sizeof text, format, args);
   va_end(args);
   /* Of an archive the member is named too. */
   if (source->member == NULL) return neap_fail(error, code, "%s: %s", source->path, text);
