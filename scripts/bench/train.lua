@@ -72,7 +72,7 @@ local trainings = {
         },
         loss = nn.CrossEntropyLoss { ignore_index = train.ignore_index }, seed = 1,
         optimizer = optim.AdamW { lr = 3e-3, weight_decay = 0.05 },
-        schedule = optim.cosine { 3000 },
+        schedule = optim.cosine { 7000 },
       }
       return t, train, function() return t:evaluate(valid).loss end, 500
     end,
