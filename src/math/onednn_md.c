@@ -69,6 +69,12 @@ static bool set_blocks(const neap_layout *layout, bool grouped, onednn_form *for
     form->stride[0] = stride;
     stride *= form->padded[0] / block[0];
   }
+
+  /* Depthwise, with the groups fastest: the one channel of each is told outside of them, since only
+   * then do oneDNN's kernels of bytes know the layout. */
+  const int n_order = form->n_dim - 1;
+  if (grouped && form->dim[1] == 1 && layout->order[n_order - 1] == 0)
+    form->stride[1] = form->stride[0] * (form->padded[0] / block[0]);
   return true;
 }
 

@@ -336,6 +336,30 @@ state w i8 (7,5)
     end
   end)
 
+  it("of one channel to each group are oneDNN's too, with the bits of ref", function()
+    neap.seed(5)
+    local x = neap.randn(2, 40, 9, 9)
+    local m = neap.nn.Sequential { input = { 40, 9, 9 },
+      neap.nn.Conv2d { 40, 40, kernel = 3, pad = 1, stride = 2, groups = 40 }, neap.nn.ReLU(),
+      neap.nn.Conv2d { 40, 8, kernel = 1 } }:eval()
+    local q = neap.quantize(m, x)
+    local net, ws = q:net { batch = 2, train = false }, q:workspace()
+    local got, engines = {}, {}
+    for _, engine in ipairs { "ref", "free" } do
+      local program <close> = ws:compile(net, { engine = engine })
+      ws:feed("x", x)
+      program:run()
+      got[engine] = ws:fetch(net:outputs()[1])
+      for _, row in ipairs(program.plan:_ops()) do
+        if row.type == "FusedQLinearConv" then engines[#engines + 1] = row.engine end
+      end
+    end
+    assert.is_true(got.ref:equal(got.free))
+    assert.are.same({ "ref", "ref" }, { engines[1], engines[2] })
+    -- by oneDNN where the product of all channels is
+    assert.are.equal(engines[4], engines[3])
+  end)
+
   it("have means that are rounded once, padding counting as 0", function()
     local xs, ys = neap.tensor(0.5), neap.tensor(0.25)
     local x = neap.tensor({ 12, 15, 10, 9, 10, 10 }, "u8"):reshape(1, 1, 2, 3)
