@@ -35,7 +35,6 @@ static neap_status tensor_of_text(const neap_cell *cell, neap_tensor *out, neap_
  * to `strings`. */
 static neap_status add_strings(neap_workspace *ws, neap_io_item *item, int *n, neap_buffer *strings,
                                neap_error *error) {
-  neap_buffer_add(strings, "%s", "");
   for (int c = 0; c < ws->n_cell; c++) {
     neap_cell *cell = &ws->cell[c];
     if (cell->text == NULL) continue;

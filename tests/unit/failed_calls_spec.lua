@@ -765,3 +765,21 @@ describe("a workspace", function()
     os.remove(path)
   end)
 end)
+
+describe("a workspace that is put back", function()
+  it("has its programs read the bytes that blobs had before, not those they had between", function()
+    local net = neap.net "put_back"
+    net:outputs { net:Neg(net:input("x", { 2 }), "y") }
+    local ws <close> = neap.workspace { store = false }
+    local before, between = neap.tensor { 1, 2 }, neap.tensor { 3, 4 }
+    ws:feed("x", before, { share = true })
+    local program <close> = ws:compile(net)
+    local mark = ws:_mark(true, { "x" })
+    ws:feed("x", between, { share = true })
+    program:run()
+    assert.are.same({ -3, -4 }, ws:fetch("y"):totable())
+    ws:_end_mark(mark, false, { "x" })
+    program:run()
+    assert.are.same({ -1, -2 }, ws:fetch("y"):totable())
+  end)
+end)
