@@ -358,9 +358,19 @@ static int64_t own_arena(lua_State *L, const neap_net *net, const neap_options *
 /* "60%": of the arena planned without a budget. */
 static int64_t percent_of_plan(lua_State *L, const char *text, const neap_net *net,
                                const neap_options *o, bool in_range) {
-  double percent;
-  char end;
-  if (sscanf(text, "%lf%c", &percent, &end) != 2 || end != '%' || !(percent > 0 && percent <= 100))
+  /* Lua reads the number, with a decimal point in every locale. */
+  char number[32];
+  double percent = 0;
+  size_t n = strlen(text);
+  if (n > 1 && n <= sizeof number && text[n - 1] == '%') {
+    memcpy(number, text, n - 1);
+    number[n - 1] = '\0';
+    if (lua_stringtonumber(L, number) != 0) {
+      percent = (double)lua_tonumber(L, -1);
+      lua_pop(L, 1);
+    }
+  }
+  if (!(percent > 0 && percent <= 100))
     neap_lua_fail(L, NEAP_ARGUMENT,
                   "budget expects bytes, \"8MiB\", \"8MB\" or \"60%%\", got \"%s\"", text);
   /* Planned without a budget first. */
