@@ -36,6 +36,7 @@ local checked = {
   ["plan/doctor.lua Plan:doctor"] = "tests/questions/whatif_spec.lua",
   ["plan/whatif.lua compare"] = "tests/questions/whatif_spec.lua",
   ["plan/whatif.lua curve"] = "tests/questions/whatif_spec.lua",
+  ["plan/kernels.lua Plan:kernels"] = "tests/questions/kernels_spec.lua",
   ["plan/init.lua Plan:banks"] = "tests/unit/figures_spec.lua",
   ["plan/init.lua Plan:curve"] = "tests/unit/figures_spec.lua",
   ["plan/init.lua Plan:explain"] = "tests/unit/figures_spec.lua",

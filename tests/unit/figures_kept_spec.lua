@@ -282,6 +282,8 @@ local told = {
   ["view subnet_op"] = true, ["view subnet_value"] = true,
   ["query who_reads"] = true, ["query choices"] = true, ["query category"] = true,
   ["query history"] = true, -- db_spec
+  -- tests/questions/kernels_spec.lua
+  ["view v_kernel"] = true, ["query kernels"] = true,
   -- tests/questions/asked_spec.lua
   ["query fragmentation"] = true, ["query losses"] = true, ["query refused"] = true,
   ["query reorders"] = true, ["query roofline"] = true, ["query trainings"] = true,
