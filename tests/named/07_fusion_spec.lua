@@ -552,7 +552,9 @@ describe("fusion", function()
         net:outputs { net:op(case[1], { net:Relu("h", "r") }, { "y" }, case[2]) }
         assert.are.same({ activation = 1, pool = 1 }, rules(net, { fuse = "pool" }), case[1])
         local plain, pooled = net:plan(), net:plan { fuse = "pool" }
-        assert.is_true(pooled.arena_bytes < 0.6 * plain.arena_bytes, case[1])
+        -- Of the two results before the pool, 2 MiB each, neither is there whole.
+        assert.is_true(pooled.arena_bytes < plain.arena_bytes, case[1])
+        assert.is_true(pooled.arena_bytes < 0.6 * (4 << 20), case[1])
         local feeds = { x = neap.randn(16, 8, 64, 64):to(dtype) }
         -- the plain loops promise the bits; other kernels the digits of the dtype
         local function both(engine)
