@@ -288,8 +288,17 @@ static neap_onednn_kind kind_of(const neap_op *op) {
   return is_conv(op) ? NEAP_ONEDNN_CONV : NEAP_ONEDNN_FC;
 }
 
+/* Several channels of output in each of several groups. oneDNN 2.6 gives such a convolution of bytes
+ * the scales of other channels where it makes a matrix product of it, and agrees to blocked layouts
+ * that it then has no kernel for. */
+static bool is_grouped(const neap_op *op, const neap_attr_value *attrs, const neap_type *in) {
+  if (!is_conv(op)) return false;
+  const int64_t groups = attrs[NEAP_CONV_GROUPS].i;
+  return groups > 1 && groups < in[W].shape.dim[0];
+}
+
 static bool choose_dnnl(neap_choose *choose) {
-  if (!neap_onednn_sums_bytes()) return false;
+  if (!neap_onednn_sums_bytes() || is_grouped(choose->op, choose->attrs, choose->in)) return false;
   const turned t = turned_of(choose->op, choose->attrs, choose->n_in, choose->in, choose->out);
   neap_onednn_case c = neap_dnnl_case_choose(choose, kind_of(choose->op));
   neap_type types[N_ONEDNN];

@@ -116,6 +116,22 @@ describe("a net that is exported to ONNX", function()
     assert.same({ [""] = 13 }, core.read_onnx(folder.path .. "/m.onnx").opsets)
   end)
 
+  it("writes a mask of one row for every query, which ONNX Runtime asks for", function()
+    local net = neap.net "masked"
+    for _, name in ipairs { "q", "k", "v" } do net:input(name, { 2, 5, 8 }) end
+    net:input("mask", { 2, 1, 1, 5 })
+    net:outputs { net:op("Attention", { "q", "k", "v", "mask" }, { "y" }, { heads = 2 }) }
+    local ws <close> = neap.workspace {}
+    ws:init(net)
+    local f = round_trip(folder, net, net, ws, { opset = 23, workspace = ws },
+      1e-6)
+    local shapes = {}
+    for _, o in ipairs(f.net:ops()) do
+      if o.type == "Attention" then shapes[1] = f.net:blob(o.inputs[4]).shape end
+    end
+    assert.same({ 2, 1, 5, 5 }, shapes[1])
+  end)
+
   it("infers, whatever it was for: no loss, update or dropout", function()
     local net = neap.net "trains"
     net:input("x", { 4, 3, 5, 5 })

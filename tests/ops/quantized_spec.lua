@@ -388,6 +388,26 @@ state w i8 (7,5)
     assert.is_true(tostring(err):find("scale expects one number or (3), got (4)", 1, true) ~= nil)
   end)
 
+  it("sums groups of several channels as numbers are, each with its own scale", function()
+    local core = require "neap.core"
+    -- Counts of outputs a group at which oneDNN 2.6 reads the scales of other channels, and shapes
+    -- that it agrees to and can't make.
+    for _, case in ipairs { { 4, 34, 2, 1 }, { 6, 51, 3, 1 }, { 32, 16, 2, 1 }, { 64, 96, 4, 3 } } do
+      local inputs, outputs, groups, kernel = table.unpack(case)
+      for _, to in ipairs { "f32", "u8" } do
+        local x = (neap.rand(2, inputs, 6, 7) * 256):floor()
+        local w = (neap.rand(outputs, inputs // groups, kernel, kernel) * 7):floor() - 3
+        local scale = (neap.rand(outputs) * 8):floor() + 1
+        local y = core.eager("FusedQLinearConv", { x:to "u8", w:to "i8", neap.zeros(outputs),
+          scale / 64 }, { to = to, groups = groups })
+        local want = core.eager("Conv", { x, w }, { groups = groups })
+          * (scale / 64):reshape(1, outputs, 1, 1)
+        if to == "u8" then want = want:clamp(0, 255) end
+        assert.is_true(y:to("f32"):close(want, { rtol = 1e-6, atol = to == "u8" and 0.51 or 1e-3 }))
+      end
+    end
+  end)
+
   it("sums a window a channel, and a window that is all of an image, as numbers are", function()
     local core = require "neap.core"
     for _, case in ipairs {

@@ -273,6 +273,13 @@ local function write_attention(n, q, k, v, mask, o)
   end
   if not n:has(23) then return attention_parts(n, q, k, v, mask, o) end
 
+  -- One row of a mask for all queries is written once for each: ONNX Runtime wants it so (1.32:
+  -- "inconsistent q_sequence_length"), though the standard lets it be broadcast.
+  if mask and o.mask[#o.mask - 1] == 1 and o.q[#o.q - 1] ~= 1 then
+    local rows = n:static({ o.q[#o.q - 1] }, "a sequence's length")[1]
+    mask = n:node("Expand", { mask, n:const { rows, 1 } })
+  end
+
   local flat = #o.q == 3
   return n:node("Attention", { q, k, v, mask }, { is_causal = o.causal, scale = o.scale + 0.0,
     q_num_heads = flat and o.heads or nil, kv_num_heads = flat and o.kv_heads or nil })
@@ -304,7 +311,8 @@ local function write(out)
 
   function out.Attention(n, q, k, v, mask)
     local o = { q = n:dims(1), k = n:dims(2), v = n:dims(3), heads = n.attrs.heads,
-      causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1) }
+      causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1),
+      mask = mask and n:dims(4) }
     if #o.q == 4 then
       o.heads, o.kv_heads = o.q[2], o.k[2]
     else
@@ -319,7 +327,8 @@ local function write(out)
     local q, k, v = n:node("Split", { qkv, n:const { each, each, each } }, { axis = 2 }, 3)
     local one = { dims[1], dims[2], each }
     return write_attention(n, q, k, v, mask, { q = one, k = one, v = one, heads = heads,
-      kv_heads = heads, causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1) })
+      kv_heads = heads, causal = n.attrs.causal, scale = n.attrs.scale, dtype = n:dtype(1),
+      mask = mask and n:dims(2) })
   end
 end
 

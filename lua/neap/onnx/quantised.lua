@@ -182,6 +182,21 @@ local function write(out)
   function out.QLinearConv(n, ...)
     return n:node("QLinearConv", with_zeros(n, { ... }, { 2, 5, 7 }), kit.write_conv_attrs(n, 4))
   end
+
+  --- The standard has no mean of bytes: it is that of their numbers, which Neap puts together again.
+  local function mean_of(pool)
+    return function(n, x, x_scale, x_zero, y_scale, y_zero)
+      n:needs(13)
+      local function zero(i, dtype)
+        return n:const(kit.full(n:static(n:dims(i), "a scale's size"), 0, dtype))
+      end
+      local numbers = n:node("DequantizeLinear", { x, x_scale, x_zero or zero(2, n:dtype(1)) })
+      return n:node("QuantizeLinear", { out[pool](n, numbers), y_scale,
+        y_zero or zero(4, n:result().dtype) })
+    end
+  end
+  out.QLinearAveragePool = mean_of "AveragePool"
+  out.QLinearGlobalAveragePool = mean_of "GlobalAveragePool"
 end
 
 return function(op, out)
