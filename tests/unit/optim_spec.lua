@@ -200,6 +200,8 @@ describe("optim", function()
     local warmup = optim.warmup { 4, next = step }
     assert.are.same({ 0.25, 1, 1, 0.5 }, { warmup(1, 1), warmup(4, 1), warmup(5, 1), warmup(8, 1) })
     raises("steps expects", optim.cosine, {})
+    raises("warmup = 20 is longer than the whole", optim.cosine, { 10, warmup = 20 })
+    raises("at[2] = 5 is not behind", optim.sequence, { { step, step, step }, at = { 5, 5 } })
   end)
 
   -- figures of torch.optim.lr_scheduler, from a base rate of 0.125

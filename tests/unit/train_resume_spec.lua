@@ -290,3 +290,84 @@ describe("a run that was stopped in an epoch", function()
     os.remove(path)
   end)
 end)
+
+describe("another optimizer on the same model", function()
+  local function set()
+    neap.seed(1)
+    return data.tensors { x = neap.randn(40, 8), y = neap.rand_int { shape = { 40 }, low = 0,
+      high = 4 }, batch = 20, shuffle = false }
+  end
+  local function model() return nn.Sequential { input = { 8 }, nn.Linear { 8, 4 } } end
+  local points_of_8, start = set(), model():state_dict()
+  local makers = {
+    function() return optim.SGD { lr = 0.1, momentum = 0.9 } end,
+    function() return optim.Adam { lr = 0.1, average = 0.9 } end,
+    function() return optim.Lamb { lr = 0.1 } end,
+    function() return optim.Adagrad { lr = 0.1, start = 0.5 } end,
+    function() return optim.SGD { lr = 0.1 } end,
+  }
+  local function train(m, optimizer, o)
+    m:load_state_dict(start)
+    local t = neap.trainer { model = m, optimizer = optimizer, accumulate = o and o.accumulate }
+    t:fit(points_of_8, { epochs = 2, verbose = 0 })
+    return m:state_dict()["linear1.weight"], t
+  end
+  local function far(a, b) return (a - b):abs():max():item() end
+
+  it("starts afresh, whatever the one before was", function()
+    for _, o in ipairs { {}, { accumulate = 2 } } do
+      for _, before in ipairs(makers) do
+        for _, make_one in ipairs(makers) do
+          local m, alone = model(), model()
+          train(m, before(), o)
+          assert.are.equal(0, far(train(alone, make_one(), o), (train(m, make_one(), o))))
+        end
+      end
+    end
+  end)
+  it("leaves a checkpoint of its own blobs alone", function()
+    local path, m, optimizer = os.tmpname() .. ".safetensors", model(), makers[1]()
+    train(m, makers[2]())
+    local w, t = train(m, optimizer)
+    assert.is_true(t:save(path))
+    local other = neap.trainer { model = model(), optimizer = makers[1]() }
+    other:load(path)
+    t:fit(points_of_8, { epochs = 4, verbose = 0 })
+    other:fit(points_of_8, { epochs = 4, verbose = 0 })
+    assert.are.equal(0, far(m:state_dict()["linear1.weight"],
+      other.model:state_dict()["linear1.weight"]))
+    assert.is_true(far(w, m:state_dict()["linear1.weight"]) > 0)
+    os.remove(path)
+  end)
+  it("is not the same one in another trainer, which goes on; nor one of other parameters",
+    function()
+      local deep
+      local function run(again)
+        local m = nn.Sequential { input = { 8 }, nn.Linear { 8, 8 }, nn.Linear { 8, 4 } }
+        deep = deep or m:state_dict()
+        m:load_state_dict(deep)
+        local a, b = makers[1](), makers[2]()
+        local function of(o, glob)
+          return neap.trainer { model = m, optimizer = o, train = glob }
+        end
+        local ta, tb = of(a, "linear1*"), of(b, "linear2*")
+        for i = 1, 4 do
+          if again and i == 3 then ta, tb = of(a, "linear1*"), of(b, "linear2*") end
+          for batch in points_of_8:epoch(1) do
+            ta:step(batch)
+            tb:step(batch)
+          end
+        end
+        return m:state_dict()["linear1.weight"]
+      end
+      assert.are.equal(0, far(run(false), run(true)))
+    end)
+  it("gives the first one's trainer a new start, too, when that steps again", function()
+    local m, alone = model(), model()
+    local _, first = train(m, makers[2]())
+    train(m, makers[5]())
+    m:load_state_dict(start)
+    first:fit(points_of_8, { epochs = 2, verbose = 0 })
+    assert.are.equal(0, far(m:state_dict()["linear1.weight"], (train(alone, makers[2]()))))
+  end)
+end)

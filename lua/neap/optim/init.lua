@@ -6,10 +6,12 @@
 -- rate over the base rate. So a schedule moves all groups alike.
 -- @module neap.optim
 local fail = require("neap.core").fail
+local kept = require "neap.optim.kept"
 local missing = require "neap.inner.missing"
 local names = require "neap.nn.names"
 local record = require "neap.inner.record"
 local records = require("neap.op").records
+local state = kept.state
 local optim = {}
 
 local Optimizer = { __name = "neap.optimizer" }
@@ -64,12 +66,6 @@ local function with_l1(settings, net, parameter, gradient)
   return net:op("Add", { gradient, sign * decay }, { net:fresh_name(gradient.name .. "_l1") })
 end
 
---- State of the optimizer for a parameter: zeros at first, part of every checkpoint.
-local function state(net, parameter, suffix, shape, dtype)
-  return net:declare(parameter.name .. "." .. suffix, "state", shape or parameter.shape,
-    dtype or parameter.dtype, { op = "Constant", value = 0 }, false)
-end
-
 --- The average of a parameter's values, moved towards what the update has made of it: by 1 / n for
 -- "mean", by 1 - decay for an exponential one, but whole at the first step.
 local function average(decay, net, w)
@@ -97,6 +93,8 @@ function Optimizer:apply(net, grads, loss)
   local list, used = {}, {}
   for parameter, gradient in pairs(grads) do list[#list + 1] = { parameter, gradient } end
   table.sort(list, function(a, b) return a[1].name < b[1].name end) -- pairs has no order, a net has
+
+  kept.note(net, list)
 
   -- One input for all groups; rates of groups are a multiple of it, made once for each.
   local lr, scaled = net:input("lr", {}, "f32"), {}
@@ -301,8 +299,7 @@ optim.Nadam = maker("Nadam", {
   { of = "Nadam.weight_decay" },
   { of = "Nadam.momentum_decay" } }, function(s, net, w, g, lr)
     local m, v, t = moments(net, w)
-    local p = net:declare(w.name .. ".p", "state", {}, "f64", { op = "Constant", value = 1 },
-      false)
+    local p = state(net, w, "p", {}, "f64", 1)
     net:op("Nadam", { w, g, lr, m, v, t, p }, { w, m, v, t, p }, attrs_of(s, "Nadam"))
   end)
 
@@ -454,8 +451,7 @@ optim.Adagrad = maker("Adagrad", {
   { of = "Adagrad.weight_decay" },
   { "start", "number", 0, min = 0, doc = "what the sums of squares begin with" },
 }, function(s, net, w, g, lr)
-    local v = net:declare(w.name .. ".v", "state", w.shape, w.dtype,
-      { op = "Constant", value = s.start }, false)
+    local v = state(net, w, "v", nil, nil, s.start)
     local t = state(net, w, "t", {}, "i64")
     net:op("Adagrad", { w, g, lr, v, t }, { w, v, t }, attrs_of(s, "Adagrad"))
   end)

@@ -15,12 +15,7 @@
 -- was taken, `direction` leads from it to where the parameters are now, `t` says how far.
 -- @module neap.optim.lbfgs
 local fail = require("neap.core").fail
-
---- A state blob beside a parameter; zeros at first, part of every checkpoint.
-local function state(net, w, suffix, shape)
-  return net:declare(w.name .. "." .. suffix, "state", shape or w.shape, w.dtype,
-    { op = "Constant", value = 0 }, false)
-end
+local state = require("neap.optim.kept").state
 
 local function sum(list)
   local total = list[1]

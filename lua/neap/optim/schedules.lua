@@ -114,6 +114,11 @@ schedule("cosine", {
     if step <= o.warmup then return lr * step / o.warmup end
     local t = math.min(1, (step - o.warmup) / math.max(1, o.steps - o.warmup))
     return half_cosine(lr, o.least, t)
+  end, function(o)
+    if o.warmup > o.steps then
+      fail(("optim.cosine: warmup = %d is longer than the whole, steps = %d, which the warm-up is \z
+        a part of"):format(o.warmup, o.steps))
+    end
   end)
 
 schedule("cosine_restarts", {
@@ -223,6 +228,12 @@ schedule("sequence", {
     if #o.at ~= #o.schedules - 1 then
       fail(("optim.sequence: at has %d steps, expected %d for %d schedules"):format(#o.at,
         #o.schedules - 1, #o.schedules))
+    end
+    for k = 2, #o.at do
+      if o.at[k] <= o.at[k - 1] then
+        fail(("optim.sequence: at[%d] = %d is not behind at[%d] = %d: that schedule would have no \z
+          step"):format(k, o.at[k], k - 1, o.at[k - 1]))
+      end
     end
   end)
 

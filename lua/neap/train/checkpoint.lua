@@ -9,6 +9,7 @@
 -- model or kind of optimizer raises, and changes nothing.
 -- @module neap.train.checkpoint
 local core = require "neap.core"
+local kept = require "neap.optim.kept"
 local micro = require "neap.train.micro"
 local forward = require "neap.nn.forward"
 local net_module = require "neap.net"
@@ -79,6 +80,7 @@ end
 local function prepare(self)
   local net, _, update = net_of(self, is_split(self) and "micro" or "train", self.batch or 1)
   find_workspace(self)
+  kept.claim(self.ws, self.optimizer, update or net)
   self.ws:init(net)
   if update then self.ws:init(update) end
   if update and self.accumulate then
@@ -257,6 +259,7 @@ local function load(self, path)
     error(meta, 0)
   end
   if meta == nil then return nil, message, code end
+  kept.release(self.ws)
 
   -- Numbers that an older file lacks have their value at a start.
   local position = start_position()

@@ -34,7 +34,8 @@ local trainer_options = record.declare("neap.trainer", {
   doc = [[A trainer: a model, a loss and an optimizer as one program a step. t:fit trains, t:step
     runs one batch, t:evaluate measures.]],
   { "model", "module", required = true, doc = "what is trained" },
-  { "optimizer", "optimizer", required = true, doc = "how parameters are updated" },
+  { "optimizer", "optimizer", required = true, doc = [[how parameters are updated; what it keeps
+      beside them goes on with the same optimizer in another trainer, another one starts afresh]] },
   {
     "loss", "module|function",
     unset = "nn.CrossEntropyLoss()",

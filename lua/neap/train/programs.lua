@@ -16,6 +16,7 @@ local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
 local fit_batch = require "neap.memory.fit_batch"
+local kept = require "neap.optim.kept"
 local micro = require "neap.train.micro"
 local op = require "neap.op"
 local options = require "neap.inner.options"
@@ -185,6 +186,7 @@ local function net_of(self, mode, n, without, fields)
   -- be added before the update.
   if mode ~= "micro" then return net, blobs end
   local part, update = net:split_micro()
+  kept.pass(net, update)
   return part, blobs, update
 end
 
@@ -378,6 +380,7 @@ local function make_program(self, n, mode)
 
   -- The program is compiled within the range: with its addresses, in bytes that are there already.
   find_workspace(self) -- layers that only this net has met bring their numbers along
+  if mode == "train" then kept.claim(self.ws, self.optimizer, net) end
   self.ws:init(net)
   local program = range and self.ws:compile_within(net, range.plans, memory)
     or self.ws:compile(net, memory)
@@ -432,6 +435,13 @@ local function program_for(self, n, mode)
   if self.model_version ~= rawget(self.model, "_version") then close_programs(self) end
   local key = mode .. " " .. n .. " " .. text_of(self.fields or {})
   local entry = self.programs[key]
+
+  -- Another optimizer has trained these parameters since: what this one kept begins anew.
+  local last = mode == "train" and entry or mode == "micro" and self.programs.update
+  if last and kept.is_lost(self.ws, self.optimizer, last.net) then
+    close_programs(self)
+    entry = nil
+  end
   if entry == nil then
     -- Three functions stand ready for a refusal: one gives the net of any number of rows, one tries
     -- such a program beside what is held now, and the last makes the one that is wanted.
@@ -460,6 +470,7 @@ local function small_program(self, key, net)
   local entry = self.programs[key]
   if entry == nil then
     -- Compiled once: neither the update nor holding depends on the rows.
+    if key == "update" then kept.claim(self.ws, self.optimizer, net) end
     self.ws:init(net)
     entry = { net = net, program = self.ws:compile(net, with_run(self, update_memory(self))) }
     self.programs[key] = entry
