@@ -15,8 +15,8 @@
  *                                                                    |mean gamma / sqrt(var + eps)|
  *   norm_relu    BatchNorm, Relu                                     equal bits
  *   residual     Conv or FC, Add of a value of the same shape        1e-5
- *   activation   Conv or FC, Relu or another activation              equal bits
  *   bytes        DequantizeLinear, MaxPool or movement, Quantize..   equal bits
+ *   activation   Conv or FC, Relu or another activation              equal bits
  *   qlinear      QLinearConv, QLinearMatMul of fixed weights         a step of y in 2^24 sums
  *   quantized    DequantizeLinear, Conv or FC, QuantizeLinear        a step of y where halves round
  *   pool         Conv, a pool; when asked for                        ref: equal bits; else 1e-5
@@ -30,7 +30,7 @@
 #include <string.h>
 
 /* ORDER FUSE: what simplifies comes first, so that patterns are met in one form; what makes
- * products before what joins them. */
+ * products before what joins them. Bytes come before activations, which ask what is of bytes. */
 static const struct {
   const char *name;
   fuse_rule rule;
@@ -46,8 +46,8 @@ static const struct {
   {"norm", fuse_norm, false},
   {"norm_relu", fuse_norm_relu, false},
   {"residual", fuse_residual, false},
-  {"activation", fuse_activation, false},
   {"bytes", fuse_bytes, false},
+  {"activation", fuse_activation, false},
   {"qlinear", fuse_qlinear, false},
   {"quantized", fuse_quantized, false},
   {"quantized_real", fuse_quantized_real, false},

@@ -46,6 +46,14 @@ neap_status fuse_qlinear(fuser *f, int n, bool *did, neap_error *error);    /* f
 neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error);  /* fuse_quantized.c */
 neap_status fuse_quantized_real(fuser *f, int n, bool *did, neap_error *error);
 
+/* Whether node m is a product whose operands stand for bytes, which the rules of fuse_quantized.c
+ * compute with. */
+bool fuse_is_of_bytes(const fuser *f, int m);
+/* Whether products of bytes can have this activation in themselves. */
+static inline bool fuse_bytes_have(neap_activation activation) {
+  return activation == NEAP_ACTIVATION_NONE || activation == NEAP_ACTIVATION_RELU;
+}
+
 /* ---- looking (fuse_node.c) ---- */
 
 static inline bool fuse_is_op(const fuser *f, int n, const char *name) {

@@ -129,6 +129,10 @@ neap_status fuse_activation(fuser *f, int n, bool *did, neap_error *error) {
   int m = product_of(f, node->in[0]);
   if (!can_absorb(f, m, node->in[0])) return NEAP_OK;
 
+  /* With another activation than they have, products of bytes would be computed in real numbers,
+   * of weights four times as large. It stays on its own then, behind the product. */
+  if (!fuse_bytes_have(activation) && fuse_is_of_bytes(f, m)) return NEAP_OK;
+
   /* A kernel of blocks of 16 channels pads the last block: see fused.c. */
   const neap_shape *y = &f->graph->value[node->out[0]].type.shape;
   if (is_conv(f, m) && !neap_activation_keeps_zero(activation) && y->dim[1] % 16 != 0)

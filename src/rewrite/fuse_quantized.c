@@ -61,7 +61,7 @@ static bool product_at(const fuser *f, int m, product *p) {
   if (!is_fused && !fuse_is_op(f, m, "Conv") && !fuse_is_op(f, m, "FC")) return false;
   int64_t activation = NEAP_ACTIVATION_NONE;
   if (is_fused) activation = fuse_attr(f, m, "activation")->i;
-  if (activation != NEAP_ACTIVATION_NONE && activation != NEAP_ACTIVATION_RELU) return false;
+  if (!fuse_bytes_have((neap_activation)activation)) return false;
 
   /* Both operands stand for bytes: x by one scale, w by one for each row or one for all. */
   *p = (product){.is_conv = is_conv(f, m),
@@ -76,6 +76,11 @@ static bool product_at(const fuser *f, int m, product *p) {
   /* Symmetric weights, and what FoldScales makes of them and the bias, are made once. */
   return dtype_of(f, p->w.q) == NEAP_DTYPE_I8 && p->w.zero == NEAP_NO_VALUE &&
          fuse_is_fixed(f, p->w.q) && fuse_is_fixed(f, p->b);
+}
+
+bool fuse_is_of_bytes(const fuser *f, int m) {
+  product p;
+  return product_at(f, m, &p);
 }
 
 /* Whether windows of node m reach into padding. */

@@ -46,6 +46,26 @@ describe("neap.quantize", function()
     end)
   end
 
+  it("plans bytes before every activation, and less memory than real numbers", function()
+    for _, name in ipairs { "ReLU", "GELU", "SiLU", "Tanh", "Sigmoid" } do
+      local m = nn.Sequential { input = { 256 }, nn.Linear { 256, 256 }, nn[name](),
+        nn.Linear { 256, 10 } }:eval()
+      local pictures = nn.Sequential { input = { 16, 8, 8 },
+        nn.Conv2d { 16, 32, kernel = 3, pad = 1 }, nn[name](), nn.MaxPool2d { 2 },
+        nn.Conv2d { 32, 16, kernel = 3 }, nn[name]() }:eval()
+      for product, case in pairs { FusedQLinearFC = { m, neap.randn(32, 256) },
+        FusedQLinearConv = { pictures, neap.randn(8, 16, 8, 8) } } do
+        local q = neap.quantize(case[1], case[2])
+        local plan = q:plan { batch = 1 }
+        local count = count_of(plan)
+        assert.are.equal(2, count[product], name)
+        assert.is_nil(count.Conv or count.FusedConv or count.FC or count.FusedFC, name)
+        assert.is_true(plan.total_bytes < 0.6 * (case[1]:plan { batch = 1 }).total_bytes, name)
+        assert.is_true(distance(q(case[2]), case[1](case[2])) < 0.05, name)
+      end
+    end
+  end)
+
   it("leaves the model, and what is skipped, in real numbers", function()
     local before = model(x)
     for _, glob in ipairs { "linear1", "linea?1", "*1.weight" } do
