@@ -132,6 +132,15 @@ describe("MultiheadAttention", function()
     end
   end)
 
+  it("refuses values without keys, where a mask or lengths may have been meant", function()
+    local lengths = neap.tensor({ 3, 2 }, "i64")
+    for _, o in ipairs { { 8, 2 }, { 8, 2, dropout = 0.5 }, { 8, 2, rotary = true } } do
+      local m = nn.MultiheadAttention(o)
+      raises("values (argument 3) go with keys", m, x, nil, lengths)
+      raises("lengths are argument 5", m, x, nil, x)
+    end
+  end)
+
   it("refuses lengths that are no integers, not one a sequence, or out of range, as nn.GRU does",
     function()
       local layers = { nn.GRU { 8, 8 }, nn.MultiheadAttention { 8, 2 },

@@ -232,6 +232,10 @@ attention.MultiheadAttention = class { "MultiheadAttention", name = "attn",
 
   forward = function(self, q, k, v, mask, lengths)
     local is_self = k == nil
+    if is_self and v ~= nil then
+      fail("nn.MultiheadAttention: values (argument 3) go with keys (argument 2), which are nil; \z
+        a mask is argument 4, lengths are argument 5")
+    end
     if reading.now() then self:check_readable(is_self, mask, lengths) end
     k = k or q
     v = v or k
