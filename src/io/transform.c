@@ -218,7 +218,8 @@ typedef struct record {
   /* A letter for each number that it takes: s a side in pixels, w pixels, p above 0, n not below 0,
    * a any. NULL: means (a), then as many deviations (p), of each channel or one for all. */
   const char *numbers;
-  bool is_size; /* the first two are the height and width that a row gets */
+  bool is_size;    /* the first two are the height and width that a row gets */
+  bool is_picture; /* a row of numbers, which has no sides, is refused */
   void (*run)(const row *r, const double *value, int n);
 } record;
 
@@ -226,16 +227,18 @@ typedef struct record {
  *   mixup {alpha, probability}: each row is l times itself and 1 - l times another one, l from
  *   Beta(alpha,alpha) (Zhang et al., ICLR 2018);
  *   cutmix {alpha, probability}: a part of that area is another row's (Yun et al., ICCV 2019). */
-static const record records[] = {{"crop", "ss", true, run_crop},
-                                 {"random_crop", "sswa", true, run_random_crop},
-                                 {"resize", "ss", true, run_resize},
-                                 {"random_resized_crop", "sspppp", true, run_random_resized_crop},
-                                 {"flip", "nn", false, run_flip},
-                                 {"rotate", "na", false, run_rotate},
-                                 {"jitter", "nnna", false, run_jitter},
-                                 {"normalise", NULL, false, run_normalise},
-                                 {"mixup", "pn", false, NULL},
-                                 {"cutmix", "pn", false, NULL}};
+static const record records[] = {
+  {"crop", "ss", true, true, run_crop},
+  {"random_crop", "sswa", true, true, run_random_crop},
+  {"resize", "ss", true, true, run_resize},
+  {"random_resized_crop", "sspppp", true, true, run_random_resized_crop},
+  {"flip", "nn", false, true, run_flip},
+  {"rotate", "na", false, true, run_rotate},
+  {"jitter", "nnna", false, false, run_jitter},
+  {"normalise", NULL, false, false, run_normalise},
+  {"mixup", "pn", false, false, NULL},
+  {"cutmix", "pn", false, false, NULL},
+};
 
 static const record *record_of(const neap_transform *t) {
   for (int i = 0; i < NEAP_COUNT(records); i++)
@@ -307,14 +310,18 @@ neap_status neap_io_transform_check(int n, const neap_transform *t, neap_shape *
     if (has_mix && r->run != NULL)
       return neap_fail(error, NEAP_ARGUMENT,
                        "%s stands behind what mixes rows: rows are mixed last", t[i].name);
+    if (r->is_picture && shape->n_dim == 1)
+      return neap_fail(error, NEAP_SHAPE,
+                       "%s: expects pictures, (channels,height,width) or (height,width), got rows "
+                       "%s, which have no sides",
+                       t[i].name, neap_shape_text(shape, text));
     has_mix = has_mix || r->run == NULL;
     if (!r->is_size) continue;
     /* Cuts must lie within; all need something to cut from. */
     int64_t h = (int64_t)t[i].value[0], w = (int64_t)t[i].value[1],
             pad = r->run == run_random_crop ? 2 * (int64_t)t[i].value[2] : 0;
     bool is_cut = r->run == run_crop || r->run == run_random_crop;
-    if (shape->n_dim == 1 || dim[1] * dim[2] == 0 ||
-        (is_cut && (h > dim[1] + pad || w > dim[2] + pad)))
+    if (dim[1] * dim[2] == 0 || (is_cut && (h > dim[1] + pad || w > dim[2] + pad)))
       return neap_fail(error, NEAP_SHAPE, "%s: %lld rows and %lld columns can't be had from %s",
                        t[i].name, (long long)h, (long long)w, neap_shape_text(shape, text));
     /* Resizing has a part, and what lies between, in the third buffer. */

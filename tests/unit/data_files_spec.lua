@@ -258,6 +258,11 @@ describe("a transform", function()
   it("says what is wrong", function()
     raises("can't be had from", rows, { data.crop { 5 } })
     raises("can't be had from", rows, { data.random_crop { 9, pad = 2 } })
+    for _, t in ipairs { data.flip { across = 1 }, data.rotate(), data.crop { 1 },
+      data.random_crop { 2 }, data.resize { 1 }, data.random_resized_crop { 1 } } do
+      raises("got rows (4), which have no sides", data.tensors,
+        { x = neap.zeros(2, 4), batch = 2, transform = { t } })
+    end
     raises("transform expects transforms", rows, { "flip" })
     raises("transform expects transforms", rows, { data.flip })
     raises("rows are mixed last", rows, { data.mixup(), data.flip() },
