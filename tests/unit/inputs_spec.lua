@@ -86,6 +86,26 @@ describe("a model of two inputs", function()
     end
   end)
 
+  it("has inputs of the dtype that is given for all that do not say one", function()
+    local Ids = nn.module { "Ids", init = function(self) self.table = nn.Embedding { 10, 4 } end,
+      forward = function(self, a, b)
+        local y = self.table(a)
+        return b and y + self.table(b) or y
+      end }
+    local function dtypes(input)
+      local list = {}
+      for i, x in ipairs(Ids():net({ batch = 2, input = input, input_dtype = "i64" }):inputs()) do
+        list[i] = x.dtype
+      end
+      return list
+    end
+    assert.are.same({ "i64" }, dtypes { 5 })
+    assert.are.same({ "i64" }, dtypes { { 5 } })
+    assert.are.same({ "i64", "i64" }, dtypes { { 5 }, { 5 } })
+    assert.are.same({ "i64", "i64" }, dtypes { a = { 5 }, b = { 5 } })
+    assert.are.same({ "i32", "i64" }, dtypes { a = { 5, dtype = "i32" }, b = { 5 } })
+  end)
+
   it("is planned and counted before data is seen, by the shapes that it is given", function()
     local m = Two {}
     local shapes = { image = { 3 }, text = { 2 } }

@@ -189,10 +189,11 @@ end
 --- The shapes of examples that a model's net is made for.
 -- @param input {shape of one example}, a list of such, or {argument = shape}; a shape may have a
 --   field dtype
--- @param dtype string|nil of a single input
+-- @param dtype string|nil of all that do not say one
+-- @param own string|nil the model's, of x where nothing else says one
 -- @return list by position of {name =, shape =, dtype =}, with nothing where an argument is not
 --   given; the last position
-function batch.shapes(model, input, dtype)
+function batch.shapes(model, input, dtype, own)
   -- A list of shapes names them x1, x2 ..; shapes by name keep theirs; a shape alone is x.
   local is_list = type(input[1]) == "table"
   local by_name = {}
@@ -203,7 +204,7 @@ function batch.shapes(model, input, dtype)
     if type(name) == "string" and name ~= "dtype" then by_name[name] = shape end
   end
   if next(by_name) == nil then
-    return { { name = "x", shape = input, dtype = input.dtype or dtype or "f32" } }, 1
+    return { { name = "x", shape = input, dtype = input.dtype or dtype or own or "f32" } }, 1
   end
   local at, last, others = batch.places(model, by_name)
   if others[1] then batch.fail_unread(model, others[1], {}) end
@@ -214,7 +215,8 @@ function batch.shapes(model, input, dtype)
       fail(("input \"%s\" expects the shape of one example, got %s"):format(
         name, options.shown(shape)))
     end
-    out[k] = { name = name, shape = shape, dtype = shape.dtype or name == "x" and dtype or "f32" }
+    out[k] = { name = name, shape = shape,
+      dtype = shape.dtype or dtype or name == "x" and own or "f32" }
   end
   return out, last
 end

@@ -307,7 +307,7 @@ local function declare_arguments(self, net, o, blobs)
   -- their order.
   local input = o.fields and batches.inputs(self, o.fields) or example_shape(self, o)
   if o.fields and next(input) == nil then return arguments, 0 end
-  local places, last = batches.shapes(self, input, o.input_dtype or self._fields.input_dtype)
+  local places, last = batches.shapes(self, input, o.input_dtype, self._fields.input_dtype)
   for k = 1, last do
     local place = places[k]
     if place then
