@@ -27,7 +27,7 @@ local function evaluate(self, set)
 
   -- The range is planned for the largest evaluation, so that a last, smaller batch runs in it.
   self.most.eval = math.max(self.most.eval, math.min(set:spec().batch, set:spec().n))
-  local sums, n, counted = {}, 0, 0
+  local sums, n, counted, divided = {}, 0, 0, 0
   for given in set:epoch(1) do
     -- As in a step, but for the update: each batch may have other sizes.
     local batch = batches.read(self.model, given)
@@ -37,20 +37,25 @@ local function evaluate(self, set)
     feed(self, batch)
     entry.program:run()
 
-    -- Weights of a mean are what the loss counts.
+    -- Weights of a mean are what the loss counts, those of the loss what it divides by.
     local count = micro.count_of(self.goal, batch)
-    add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count)
-    n, counted = n + batch.rows, counted + count
+    local divisor = micro.divisor_of(self.goal, batch, count)
+    if divisor == nil and n > 0 and not state.sums_up(self) then
+      micro.fail_weighted "trainer:evaluate"
+    end
+    divisor = divisor or count
+    add_values(self, sums, read_metrics(self, entry.blobs), batch.rows, count, divisor)
+    n, counted, divided = n + batch.rows, counted + count, divided + divisor
   end
   if n == 0 then fail("evaluate: the data set has no rows") end
   return report.new {
-    totals = copy(means(self, sums, n, counted), { n = n }),
+    totals = copy(means(self, sums, n, counted, divided), { n = n }),
     order = { "loss", table.unpack(state.measured(self)) },
   }
 end
 
 --- Loss and metrics over a whole data set, weighted by what a batch counts (rows, but those with
--- the loss's ignore_index); the last, smaller batch included.
+-- the loss's ignore_index, and the loss by class weights); the last, smaller batch included.
 -- @return Report {loss, <metric>, n = rows}
 function Trainer:evaluate(set)
   check_set("trainer:evaluate", set)

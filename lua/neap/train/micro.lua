@@ -34,16 +34,19 @@ local function counted(goal, fields)
   return labels:_count_not(counts.ignored)
 end
 
+--- Raises for a loss that divides by weights which its net does not show.
+function micro.fail_weighted(who)
+  core.fail(who .. ": the loss divides by the class weights of its labels, so that means \z
+      over parts of a batch do not add up to "
+    .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
+end
+
 --- Raises for a mean whose share in the mean over a larger batch is not told by its rows or labels.
 local function check_shares(goal, fields)
   local counts = goal.counts
   if not counts then return end
   local labels = fields[counts.field]
-  if counts.weighted then
-    core.fail("neap.trainer: the loss divides by the class weights of its labels, so that means \z
-        over parts of a batch do not add up to "
-      .. "its mean (hint: let it sum, reduction = \"sum\", and give the trainer reduces = \"sum\")")
-  end
+  if counts.weighted then micro.fail_weighted "neap.trainer" end
 
   -- Other terms count rows: a mean over fewer labels than rows does not go with them.
   local is_counted = counts.alone or not counts.ignored or not labels.dtype:find "^[iu]"
@@ -100,6 +103,28 @@ end
 --- What the mean over a batch counts: rows, but those with labels that its cross entropy ignores.
 -- Its net has been made.
 function micro.count_of(goal, batch) return counted(goal, batch.fields) or batch.rows end
+
+--- The class weights of a loss that is one cross entropy; nil: they are not told.
+local function class_weights(goal)
+  local module = #goal.terms == 1 and goal.counts.alone and goal.terms[1].module
+  return module and module.weights and module.weights[3]
+end
+
+--- What the loss itself divides by: the class weights of the labels that count, where it has such;
+-- else `count`. Its net has been made.
+-- @return nil where the loss divides by weights that nobody tells
+function micro.divisor_of(goal, batch, count)
+  local counts = goal.counts
+  local labels = counts and counts.weighted and batch.fields[counts.field]
+  if not labels or not labels.dtype:find "^[iu]" then return count end
+  local weights, sum, n = class_weights(goal), 0, labels:n_element()
+  if not weights then return nil end
+  for class, weight in ipairs(weights:totable()) do
+    local label = class - 1
+    if label ~= counts.ignored then sum = sum + weight * (n - labels:_count_not(label)) end
+  end
+  return sum
+end
 
 --- What holding a batch and joining it to those held takes, of a net that split_micro gave for the
 -- update (src/net/hold.c).

@@ -54,27 +54,29 @@ local function read_metrics(self, blobs)
   return values
 end
 
---- Whether a value is the sum over a batch: that of a loss which sums, as it says itself, or else
--- as its net does.
-local function is_sum(self, name)
-  if (self.reduces or self.net_reduces) ~= "sum" then return false end
+--- Whether a value is the loss, or that of one of several.
+local function is_loss(self, name)
   for _, term in ipairs(self.goal:names()) do
     if term == name then return true end
   end
   return name == "loss"
 end
 
+--- Whether losses are sums over a batch, as the trainer was told, or else as their net does it.
+local function sums_up(self) return (self.reduces or self.net_reduces) == "sum" end
+
 --- What a value of a batch weighs. A loss and its metrics are means of what the loss counts, a
 -- metric of the user's own is one of rows; sums are added.
-local function weight_of(self, name, rows, counted)
-  if is_sum(self, name) then return 1 end
+-- @param divisor number|nil what the loss divides by, where that is not `counted`
+local function weight_of(self, name, rows, counted, divisor)
+  if is_loss(self, name) then return sums_up(self) and 1 or divisor or counted end
   return type(self.metrics[name]) == "function" and rows or counted
 end
 
 --- Adds what a batch measured to sums. Of a batch that counts nothing there is no mean.
-local function add_values(self, sums, values, rows, counted)
+local function add_values(self, sums, values, rows, counted, divisor)
   for name, value in pairs(values) do
-    local weight = weight_of(self, name, rows, counted)
+    local weight = weight_of(self, name, rows, counted, divisor)
     sums[name] = (sums[name] or 0) + (weight > 0 and value * weight or 0)
   end
 end
@@ -88,10 +90,10 @@ end
 
 --- The means of such sums; of a loss that sums the sum itself, one number whatever the batches.
 -- @return table by name
-local function means(self, sums, rows, counted)
+local function means(self, sums, rows, counted, divisor)
   local out = {}
   for name, sum in pairs(sums) do
-    local weight = weight_of(self, name, rows, counted)
+    local weight = weight_of(self, name, rows, counted, divisor)
     if name == "grad_norm" then weight = sums.updates end -- one for each update
     out[name] = weight > 0 and sum / weight or 0 / 0
   end
@@ -246,7 +248,8 @@ end
 
 return {
   Trainer = Trainer, copy = copy, start_position = start_position, read_metrics = read_metrics,
-  measured = measured, add_values = add_values, means = means, settle = settle, skip = skip,
+  measured = measured, add_values = add_values, means = means,
+  sums_up = sums_up, settle = settle, skip = skip,
   limit_total = limit_total, find_workspace = find_workspace,
   check_open = check_open, learnt = learnt, attempt = attempt,
 }
