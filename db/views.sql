@@ -278,8 +278,8 @@ SELECT
   r.net, r.mode, r.newest,
   t.run_id, t.n_call, t.min_ns, t.median_ns, t.p95_ns, t.total_ns, t.gap_ns, t.start_ns, t.thread,
   o.*,
-  round(1.0 * (o.read_bytes + o.write_bytes) / nullif(t.min_ns, 0), 1) AS gbyte_per_s,
-  round(1.0 * o.flops / nullif(t.min_ns, 0), 1) AS gflop_per_s,
+  round(1.0 * (o.read_bytes + o.write_bytes) / nullif(t.median_ns, 0), 1) AS gbyte_per_s,
+  round(1.0 * o.flops / nullif(t.median_ns, 0), 1) AS gflop_per_s,
   round(100.0 * t.median_ns / nullif((SELECT sum(median_ns) FROM run_op u WHERE u.run_id = t.run_id), 0), 2) AS percent
 FROM v_run r
 CROSS JOIN run_op t USING (run_id)

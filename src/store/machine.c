@@ -90,9 +90,14 @@ neap_status neap_store_best_peaks(neap_store *store, const char *lost, neap_erro
 
 static neap_status put_peak(neap_store *store, int64_t machine_id, const char *what, int n_thread,
                             double per_second, const char *lost, neap_error *error) {
-  /* One row for each number of threads; a later measurement replaces the one before. */
-  neap_sql sql = neap_sql_new(
-    store, "INSERT OR REPLACE INTO machine_peak VALUES (?, ?, ?, ?, unixepoch())", lost);
+  /* One row for each number of threads, the largest: a later measurement that is lower was of a
+   * machine that had other work beside it. */
+  neap_sql sql =
+    neap_sql_new(store,
+                 "INSERT INTO machine_peak VALUES (?, ?, ?, ?, unixepoch()) ON CONFLICT DO UPDATE "
+                 "SET per_second = excluded.per_second, measured_at = excluded.measured_at WHERE "
+                 "excluded.per_second > per_second",
+                 lost);
   neap_sql_int(&sql, machine_id);
   neap_sql_text(&sql, what);
   neap_sql_int(&sql, n_thread);

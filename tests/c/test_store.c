@@ -245,7 +245,7 @@ TEST(runs_ops_and_metrics_are_stored) {
   CHECK(strcmp(ask_text(store,
                         "SELECT name || ' ' || percent || ' ' || gflop_per_s FROM v_op_time WHERE "
                         "newest ORDER BY step"),
-               "block1/relu_1 37.5 8.0") == 0);
+               "block1/relu_1 37.5 5.3") == 0);
   CHECK_OK(neap_store_add_run_ops(store, second, 1, 3, op, &error)); /* in place of the first */
   CHECK_EQ(ask(store, "SELECT count(*) FROM run_op"), 3);
 

@@ -40,6 +40,11 @@ describe("what a machine reaches", function()
       { row.peak_flop_per_s, row.peak_byte_per_s })
     assert.are.equal(#first, #assert(db:sql "select * from v_machine"))
     neap.machine { again = true }
+    -- a measurement of a busy machine does not lower what was reached
+    assert(db:_note_peak("f32", 1, 1e18))
+    assert(db:_note_peak("f32", 1, 1e7))
+    assert.are.equal(1e18, neap.machine().flop_per_s)
+    assert.are.equal(1e18, neap.machine { again = true }.flop_per_s)
     assert.are.equal(#first, assert(db:sql "select count(*) as n from machine_peak")[1].n)
     support.raises("above 0", function() assert(db:_note_peak("f32", 1, 0)) end)
     support.raises("\"f16\"", function() assert(db:_note_peak("f16", 1, 1)) end)
@@ -98,5 +103,37 @@ describe("what a machine reaches", function()
       list[i] = ("%d %d %s"):format(rows[i].batch, rows[i].n_step, rows[i].mode)
     end
     assert.are.same({ "3 2 infer", "5 1 infer" }, list)
+  end)
+
+  it("is measured again where an op was faster, and is no less than the fastest op", function()
+    local net = neap.net "roofed"
+    net:outputs { net:MatMul { net:param("a", { 64, 64 }, { "Xavier" }),
+      net:param("b", { 64, 64 }, { "Xavier" }) } }
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:init(net)
+    local program = ws:compile(net, { profile = true })
+    program:profile { steps = 3 }
+    program:close()
+    local function roof() return assert(db:query("roofline", { net = "roofed" }))[1] end
+    local function set(text)
+      assert(os.execute(("sqlite3 '%s' '%s'"):format(path, text)))
+    end
+    local function keep(peak)
+      set(("update machine_peak set per_second = %s; update machine set \z
+        peak_flop_per_s = %s, peak_byte_per_s = 1e15"):format(peak, peak))
+    end
+
+    keep "1e6" -- as no machine is: the op is above it
+    local row = roof()
+    assert.are.equal("fastest op", row.roof)
+    assert.are.equal(row.gflop_per_s, row.machine_gflop_per_s)
+    assert.are.equal(100, row.percent_of_peak)
+    assert.is_true(neap.machine({ seen = 1e5 }).flop_per_s == 1e6)
+    assert.is_true(neap.machine({ seen = 2e6 }).flop_per_s > 1e6)
+    keep "1e18"
+    assert.are.equal("measured", roof().roof)
+    set "delete from machine_peak; update machine set peak_flop_per_s = null"
+    assert.matches("neap profile run NET", roof().roof, 1, true)
+    assert.is_nil(roof().percent_of_peak)
   end)
 end)

@@ -470,7 +470,7 @@ local function check_times(self)
 end
 
 --- run:ops() -> Report of times op by op, in the order of the schedule. median_us and p95_us are of
--- all calls, percent is of the sum of medians: the same figures as the view v_op_time has.
+-- all calls, gflop_per_s is of the median, percent of the sum of medians: the same figures as the view v_op_time has.
 function Run:ops()
   check_times(self)
   local rows, total = {}, 0
@@ -489,7 +489,7 @@ function Run:ops()
       gap_us = t.n_call > 0 and t.gap_ns / t.n_call / 1000 or 0,
       n_call = t.n_call,
       line = o.line,
-      gflop_per_s = t.min_ns > 0 and o.flops / t.min_ns or 0,
+      gflop_per_s = t.median_ns > 0 and o.flops / t.median_ns or 0,
       live_bytes = o.live_bytes,
     }
   end

@@ -56,6 +56,13 @@ function report.of(kind, o)
   return report.new(o)
 end
 
+--- Adds a total to what a report tells, behind those that it has; nil adds nothing.
+function report.add_total(r, name, value)
+  local order = rawget(r, "_order")
+  rawget(r, "_totals")[name] = value
+  if order and value ~= nil then order[#order + 1] = name end
+end
+
 function report.is_report(x) return getmetatable(x) == Report end
 
 Report.__name = "neap.report"
