@@ -83,6 +83,27 @@ function db.parameters(name)
   return names
 end
 
+--- What speaks against the parameters of a canned query: one that it does not take, or that has no
+-- sense beside another. @return message or nil
+local function at_fault(name, text, params)
+  local takes, known = db.parameters(name), {}
+  for _, param in ipairs(takes) do known[param] = true end
+  local kind = finder_of(text)
+  for param in pairs(params) do
+    if type(param) == "string" and not known[param] then
+      local near = options.nearest(param, takes)
+      return ('query: %s has no parameter "%s"; %s'):format(name, param,
+        near and ('did you mean "%s"?'):format(near)
+          or "it takes " .. (takes[1] and table.concat(takes, ", ") or "none"))
+    end
+    -- By its number it is one: what else it is found by could only speak against it.
+    if kind and params[kind] ~= nil and param ~= kind and not uses(text, param) then
+      return ("query: %s=%s says which %s it is; leave out %s, or %s"):format(kind,
+        tostring(params[kind]), kind, param, kind)
+    end
+  end
+end
+
 --- Report of a canned query of one plan, or run, asked of all that the parameters speak of; and the
 -- numbers of these.
 local function ask_each(self, kind, finder, text, params)
@@ -128,6 +149,8 @@ function Db:query(name, params)
     })
   end
   params = in_bytes(params)
+  local message = at_fault(name, text, params)
+  if message then return nil, message, "db" end
   if uses(text, "blob") and params.blob == nil then
     core.fail(("%s needs a blob: neap sql %s blob=NAME, plan:values() lists them"):format(name,
       name))
@@ -146,7 +169,7 @@ function Db:query(name, params)
   if answer == nil then return nil, found, code end
 
   -- No rows may be an answer, or a net that nobody knows.
-  if #answer == 0 then unanswered.check(self, kind, found, params) end
+  if #answer == 0 then unanswered.check(self, kind, found, params, text) end
   return answer
 end
 

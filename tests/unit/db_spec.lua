@@ -91,6 +91,20 @@ describe("the database", function()
     assert.equal(0, rows(db, "select count(*) as n from v_reuse where why like '%OVERLAP%'")[1].n)
   end)
 
+  it("says of words that a canned query does not take which it takes", function()
+    for says, params in pairs {
+      ['did you mean "net"?'] = { nett = "lenet" },
+      ["it takes run, net, mode, batch"] = { colour = 1 },
+      ["leave out net"] = { net = "lenet", run = 3 },
+    } do
+      local nothing, message, code = db:query("op_time", params)
+      assert.same({ nil, "db" }, { nothing, code })
+      assert.matches(says, message, 1, true)
+    end
+    support.raises("neap profile kernels NET", function() db:query "kernels" end)
+    support.raises("neap profile kernels", function() db:query("kernels", { plan = 1 }) end)
+  end)
+
   it("has one row a run, which held what was planned", function()
     local runs = rows(db, "select * from v_run order by run_id")
     assert.equal(3, #runs)

@@ -1,7 +1,8 @@
 --- Why a canned query has no rows: what it was asked of is not in the database.
 --
 -- INVARIANT: what is there and has nothing to say (a value that nobody reads, a database without
--- plans) is no error: a query of it has no rows.
+-- plans) is no error: a query of it has no rows. What a command of its own makes is asked for first,
+-- and says so (the query's line "made by ..").
 -- @module neap.inner.unanswered
 local core = require "neap.core"
 local options = require "neap.inner.options"
@@ -76,7 +77,8 @@ end
 -- @param kind string|nil "plan" or "run", where the query is of one
 -- @param found integer[]|nil the plans or runs that it was asked of
 -- @param params table by name, as given
-function unanswered.check(db, kind, found, params)
+-- @param text string the query's own; its line "-- made by .." tells the command that makes rows
+function unanswered.check(db, kind, found, params, text)
   -- From the widest to the narrowest: the first thing that is not there explains the rest.
   if params.net ~= nil then check_net(db, params.net) end
   if kind and params[kind] ~= nil then check_number(db, kind, params[kind]) end
@@ -90,6 +92,8 @@ function unanswered.check(db, kind, found, params)
       "neap sql runs lists what was run; neap profile run NET measures times by op")
   end
   if found and kind == "plan" and params.blob ~= nil then check_blob(db, params.blob, found) end
+  local maker = text:match "\n%-%- made by ([^\n]*)"
+  if maker then refuse("nothing of it is stored", maker .. " makes it") end
 end
 
 return unanswered
