@@ -362,6 +362,20 @@ describe("another optimizer on the same model", function()
       end
       assert.are.equal(0, far(run(false), run(true)))
     end)
+  it("gives the bytes of the one before back: a total of its own forecast will do", function()
+    local m = nn.Sequential { input = { 8 }, nn.Linear { 8, 512 }, nn.BatchNorm1d { 512 },
+      nn.Linear { 512, 4 } }
+    local function of(optimizer, total)
+      return neap.trainer { model = m, optimizer = optimizer, memory = { total = total } }
+    end
+    local adam <close> = of(optim.Adam {})
+    adam:fit(points_of_8, { epochs = 1, verbose = 0 })
+    adam:close()
+    local total = of(optim.RmsProp {}):forecast(20, { x = neap.randn(20, 8),
+      y = neap.rand_int { shape = { 20 }, low = 0, high = 4 } }).total_bytes
+    local t <close> = of(optim.RmsProp {}, total)
+    t:fit(points_of_8, { epochs = 1, verbose = 0 })
+  end)
   it("gives the first one's trainer a new start, too, when that steps again", function()
     local m, alone = model(), model()
     local _, first = train(m, makers[2]())
