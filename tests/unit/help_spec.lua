@@ -158,6 +158,26 @@ describe("help", function()
     assert.is_truthy(text_on(neap.init.ones):find "Every element 1")
   end)
 
+  it("has every method of a class in a program that has loaded nothing", function()
+    for class, words in pairs {
+      trainer = { "t:fit", "t:evaluate" },
+      module = { "m:save", "m:parameters", "m:state_dict", "m:load_state_dict", "m:summary",
+        "m:tie", "m:seed" },
+      data_set = { "data:split", "data:folds", "data:weighted", "data:with", "data:plain" },
+      ["m:save"] = { "gives: true" }, state_dict = { "state_dict" }, ["x:narrow"] = { "narrow" },
+      ["set:split"] = { "data:split" },
+    } do
+      local text = support.shell(("%s help %s 2>&1"):format(support.program, class))
+      for _, word in ipairs(words) do assert.matches(word, text, 1, true) end
+      assert.is_nil(text:find("there is no", 1, true), text)
+      assert.is_nil(text:find("@return", 1, true), text)
+    end
+    for _, verb in ipairs { "plan", "profile", "diff" } do
+      local text = support.shell(("%s help %s"):format(support.program, verb))
+      assert.is_nil(text:find("%%", 1, true), verb)
+    end
+  end)
+
   it("is the same on the command line", function()
     for _, name in ipairs { "Conv2d", "ws:run", "lenet", "budget", "questions", "env" } do
       local out, code = support.shell(("%s help %s"):format(support.program, name))

@@ -5,6 +5,14 @@ local core = require "neap.core"
 
 local classes = {}
 
+--- The methods of a class that several files fill, all of which `whole` loads.
+local function filled(whole, file, class)
+  return function()
+    require(whole)
+    return require(file)[class]
+  end
+end
+
 --- By the first of its names: { names, prefix of its methods, its methods, what it is }. The
 -- metatable's name of values is "neap." and a name.
 local rows = {
@@ -41,16 +49,16 @@ example: net, ws = neap.zoo.lenet():net { batch = 8 }, neap.workspace()
   { { "db" }, "db:", function() return core.Db end,
     [[a database of plans and runs, asked by SQL; neap help questions lists what one asks.
 example: db = neap.db(); print(db and db:query("runs", {}))]] },
-  { { "module", "model", "m" }, "m:", function() return require("neap.nn.module").Module end,
+  { { "module", "model", "m" }, "m:", filled("neap.nn", "neap.nn.module", "Module"),
     [[a module: a layer, or a model made of layers; m(x) runs it, #m counts layers, m[1] is one.
 nn.module { "Name", init =, forward = } makes a class of your own.
 example: m = neap.nn.Sequential { neap.nn.Linear(3, 8), neap.nn.ReLU() }
   print(m(neap.rand(2, 3)))]] },
-  { { "trainer", "t" }, "t:", function() return require("neap.train.state").Trainer end,
+  { { "trainer", "t" }, "t:", filled("neap.train", "neap.train.state", "Trainer"),
     [[a trainer, which fits a model to data; neap.trainer { .. } makes one (help(neap.trainer)).
 example: t = neap.trainer { model = neap.nn.Sequential { neap.nn.Linear(3, 1) },
   loss = neap.nn.MseLoss(), optimizer = neap.optim.SGD { lr = 0.1 } }]] },
-  { { "data_set", "set" }, "data:", function() return require("neap.data.set").Data end,
+  { { "data_set", "set" }, "data:", filled("neap.data", "neap.data.set", "Data"),
     [[a data set: #set batches of an epoch; neap.data.tensors, .csv, .images and others make one.
 example: set = neap.data.tensors { x = neap.rand(10, 3), y = neap.rand(10, 1), batch = 5 }
   for batch in set:epoch(1) do print(batch.x.shape[1]) end]] },

@@ -85,7 +85,7 @@ local prefixes = {
 --- One comment as people read it: tags as words.
 local function text_of(name, doc)
   local text = doc.text:gsub("\n@function [^\n]*", ""):gsub("\n@usage ", "\nexample: ")
-    :gsub("\n@param (%S+) ?", "\n%1: "):gsub("\n@return ", "\ngives: ")
+    :gsub("\n@param (%S+) ?", "\n%1: "):gsub("%s@return ", "\ngives: ")
     :gsub("\n@t?param %S+ ", "\n"):gsub("\n@treturn ", "\ngives: "):gsub("@field ", "")
   local head = text:sub(1, #name) == name and "" or name .. ": "
   return head .. text
@@ -129,7 +129,8 @@ local function thing(name)
     "program:", "scope:", "db:",
   } do
     local full = prefix .. name
-    local found = docs[full] or docs[(full:gsub("^%l+:", prefixes))]
+    local own = full:gsub("^%l+:", prefixes)
+    local found = docs[full] or docs[own] or docs[(own:gsub(":", "."))]
     if found or of_c[full] then return of_c[full] or text_of(full, found) end
   end
   return nil
@@ -140,6 +141,7 @@ end
 function help.by_name(name)
   index()
   name = name:gsub("^workspace:", "ws:"):gsub("^model:", "m:"):gsub("^module:", "m:")
+    :gsub("^x:", "tensor:"):gsub("^set:", "data:"):gsub("^data_set:", "data:")
 
   -- A class first, and beside it what makes one, if both have the name.
   local class, parts = classes.text(name, thing), {}

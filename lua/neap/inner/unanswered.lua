@@ -1,8 +1,8 @@
 --- Why a canned query has no rows: what it was asked of is not in the database.
 --
 -- INVARIANT: what is there and has nothing to say (a value that nobody reads, a database without
--- plans) is no error: a query of it has no rows. What a command of its own makes is asked for first,
--- and says so (the query's line "made by ..").
+-- plans) is no error: a query of it has no rows. Where a command of its own makes the rows (the
+-- query's line "made by .."), that is said.
 -- @module neap.inner.unanswered
 local core = require "neap.core"
 local options = require "neap.inner.options"

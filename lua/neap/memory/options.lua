@@ -148,8 +148,8 @@ local argument_of = {
 function memory_options.define(command)
   for _, record in ipairs(records) do
     if record.faces.command then
-      -- The option's doc is a sentence about what it turns on; argparse reads % as a format.
-      local says = record.doc:gsub("%%", "%%%%")
+      -- The option's doc is a sentence about what it turns on.
+      local says = record.doc
       local off = record.type == "switch" and record.default == "true"
       local text = (off and "Turn off: " .. says or says:gsub("^%l", string.upper)) .. "."
       if record.type == "switch" then
