@@ -35,6 +35,9 @@ local prune_options = record.declare("neap.prune", { call = "(model, {})", posit
   { "layers", "names", { "*" }, doc = "globs of the layers, all by default" },
   example = 'neap.prune(model, { amount = 0.5 })' })
 
+-- Outputs or inputs of a block at most; a weight with fewer is filled up to a whole one.
+local MOST_BLOCK <const> = 1 << 16
+
 -- ---- the weights --------------------------------------------------------------------------------
 
 local function is_pruned_class(m) return m._class:match "^Linear$" or m._class:match "^Conv%dd$" end
@@ -167,10 +170,24 @@ end
 -- @usage print(neap.sparsity(neap.nn.Linear { 4, 2 }))
 function M.sparsity(model) return report_of(weights_of(model, "*", "neap.sparsity")) end
 
+--- Raises for a block that no weight has, or that nobody would look at.
+local function check_block(o, given)
+  if type(given) == "table" and given.block and o.method ~= "block" then
+    fail('neap.prune: block is for method = "block"; without one single weights are masked')
+  end
+  for _, n in ipairs(o.block) do
+    if n < 1 or n > MOST_BLOCK then
+      fail(("neap.prune: block expects sizes from 1 to %d, got {%s}"):format(MOST_BLOCK,
+        table.concat(o.block, ", ")))
+    end
+  end
+end
+
 --- neap.prune(model, { .. }) -> Report, as neap.sparsity gives it: see the record.
 function M.prune(model, given)
   -- Scores of all layers, then the bound, of all of them together or of each.
   local o = prune_options:read(given)
+  check_block(o, given)
   local list = weights_of(model, o.layers, "neap.prune")
   local units, masks = {}, {}
   for i, w in ipairs(list) do units[i] = scores(w, o) end
