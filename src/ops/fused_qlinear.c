@@ -288,9 +288,9 @@ static neap_onednn_kind kind_of(const neap_op *op) {
   return is_conv(op) ? NEAP_ONEDNN_CONV : NEAP_ONEDNN_FC;
 }
 
-/* Several channels of output in each of several groups. oneDNN 2.6 gives such a convolution of bytes
- * the scales of other channels where it makes a matrix product of it, and agrees to blocked layouts
- * that it then has no kernel for. */
+/* Several channels of output in each of several groups. oneDNN 2.6 gives such a convolution of
+ * bytes the scales of other channels where it makes a matrix product of it, and agrees to blocked
+ * layouts that it then has no kernel for. */
 static bool is_grouped(const neap_op *op, const neap_attr_value *attrs, const neap_type *in) {
   if (!is_conv(op)) return false;
   const int64_t groups = attrs[NEAP_CONV_GROUPS].i;

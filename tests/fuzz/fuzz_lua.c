@@ -1,7 +1,8 @@
 /* fuzz_lua.c: Lua tables with metamethods, and callbacks. Bytes become a few calls of the Lua
  * surface (lua.lua, beside this file) whose tables have metamethods, and whose functions raise,
  * yield, close, collect and call again. Whatever they do, each call ends with a result or an error,
- * nothing is held once all has been collected, and a net that was made before gives the same bits. */
+ * nothing is held once all has been collected, and a net that was made before gives the same
+ * bits. */
 #include "neap.h"
 
 #include "base/base.h"

@@ -417,7 +417,9 @@ state w i8 (7,5)
     local core = require "neap.core"
     -- Counts of outputs a group at which oneDNN 2.6 reads the scales of other channels, and shapes
     -- that it agrees to and can't make.
-    for _, case in ipairs { { 4, 34, 2, 1 }, { 6, 51, 3, 1 }, { 32, 16, 2, 1 }, { 64, 96, 4, 3 } } do
+    for _, case in ipairs {
+      { 4, 34, 2, 1 }, { 6, 51, 3, 1 }, { 32, 16, 2, 1 }, { 64, 96, 4, 3 },
+    } do
       local inputs, outputs, groups, kernel = table.unpack(case)
       for _, to in ipairs { "f32", "u8" } do
         local x = (neap.rand(2, inputs, 6, 7) * 256):floor()

@@ -183,7 +183,8 @@ local function write(out)
     return n:node("QLinearConv", with_zeros(n, { ... }, { 2, 5, 7 }), kit.write_conv_attrs(n, 4))
   end
 
-  --- The standard has no mean of bytes: it is that of their numbers, which Neap puts together again.
+  --- The standard has no mean of bytes: it is that of their numbers, which Neap puts together
+  -- again.
   local function mean_of(pool)
     return function(n, x, x_scale, x_zero, y_scale, y_zero)
       n:needs(13)

@@ -470,7 +470,8 @@ local function check_times(self)
 end
 
 --- run:ops() -> Report of times op by op, in the order of the schedule. median_us and p95_us are of
--- all calls, gflop_per_s is of the median, percent of the sum of medians: the same figures as the view v_op_time has.
+-- all calls, gflop_per_s is of the median, percent of the sum of medians: the same figures as the
+-- view v_op_time has.
 function Run:ops()
   check_times(self)
   local rows, total = {}, 0
