@@ -100,6 +100,7 @@ describe("the command line", function()
       "frob", "plan", "plan lenet --frob", "plan lenet --batch 0", "plan lenet --policy worst",
       "run", "db frob", "db backup",
       "help frob", "sql plans net", "profile show x", "bench --steps 0",
+      "profile kernels lenet --steps 9", "profile run lenet --db x.db",
     } do
       local out, code, err = neap(words)
       assert.equal(2, code, words)

@@ -24,8 +24,8 @@ return {
         net file or zoo name."
     command:option "--db":argname "<file>"
       :description "list, show: the database file; the default one without."
-    command:option "--steps":argname "<n>":convert(whole(1)):default "10"
-      :description "run: steps timed."
+    command:option "--steps":argname "<n>":convert(whole(1))
+      :description "run: steps timed; 10 without."
     command:flag "--train":description "run, kernels: the training step."
     command:option "--batch":argname "<n>":convert(whole(1)):description "run, kernels: batch size."
     command:option "--trace":argname "<file>"
@@ -42,6 +42,13 @@ return {
     end
     if args.format and not args.trace then cli.usage "profile: --format is for --trace FILE" end
     local has_net = args.action == "run" or args.action == "kernels"
+    if args.steps and args.action ~= "run" then
+      cli.usage "profile: --steps is for profile run NET"
+    end
+    if args.db and has_net then
+      cli.usage "profile: --db is for list and show; run and kernels keep in the file that \z
+        NEAP_DB says"
+    end
     if has_net and not args.what then
       cli.usage(("profile %s needs a net: a file, or a name of the zoo"):format(args.action))
     end
@@ -57,7 +64,7 @@ return {
       return cli.show(require("neap.bench").profile(file, {
         train = args.train,
         batch = args.batch,
-        steps = args.steps,
+        steps = args.steps or 10,
         trace = args.trace,
         format = args.format,
         memory = require("neap.memory.options").of_command(args),

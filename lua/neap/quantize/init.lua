@@ -221,6 +221,9 @@ function M.quantize(model, data, given)
   if not module.is_module(model) then
     fail("neap.quantize takes a model, got a " .. type(model))
   end
+  if model._recipe then
+    fail "neap.quantize: the model is quantised or sparse already; give the one it was made of"
+  end
 
   if require("neap.op").is_tensor(data) then
     local x = data
