@@ -123,6 +123,19 @@ describe("a net of Caffe's", function()
     assert.same({ "b", "c" }, outputs { level = 2 })
   end)
 
+  it("refuses a layer whose parameters have another shape in each phase, as a module", function()
+    local function layer(phase, n)
+      return ([[layer { name: "a" type: "InnerProduct" bottom: "x" top: "y"
+        include { phase: %s } inner_product_param { num_output: %d } }
+        ]]):format(phase, n)
+    end
+    local text = kit.input("x", 1, 3) .. layer("TRAIN", 3) .. layer("TEST", 5)
+    refused(text, 'layer "a".*"weight" has shape %(3,3%) in one phase, and %(5,3%) in the other',
+      { model = true })
+    assert.same({ 1, 5 }, assert(kit.import(text, { phase = "TEST", model = true }))(
+      neap.ones { 1, 3 }).shape)
+  end)
+
   it("leaves out a phase whose bottoms are not there, and no layer that is wrong", function()
     local function of_train(layer)
       return kit.input("x", 1, 3) .. fc .. layer:gsub("}$", "include { phase: TRAIN } }")
