@@ -14,17 +14,21 @@ local kept = {}
 local notes = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
 
+local function note_of(net)
+  notes[net] = notes[net] or { blobs = {}, trained = {} }
+  return notes[net]
+end
+
 --- Notes which parameters the updates of a net train.
 function kept.note(net, list)
-  local note = notes[net] or { blobs = {}, trained = {} }
-  for _, pair in ipairs(list) do note.trained[pair[1].name] = true end
-  notes[net] = note
+  local trained = note_of(net).trained
+  for _, pair in ipairs(list) do trained[pair[1].name] = true end
 end
 
 --- A state blob beside a parameter, of `value` at first (0); part of every checkpoint.
 function kept.state(net, parameter, suffix, shape, dtype, value)
   local name = parameter.name .. "." .. suffix
-  notes[net].blobs[name] = { parameter = parameter.name, value = value or 0 }
+  note_of(net).blobs[name] = { parameter = parameter.name, value = value or 0 }
   return net:declare(name, "state", shape or parameter.shape, dtype or parameter.dtype,
     { op = "Constant", value = value or 0 }, false)
 end
