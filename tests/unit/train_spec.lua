@@ -202,9 +202,11 @@ describe("fit", function()
   end)
   it("takes functions as loss and metrics", function()
     local model = nn.Sequential { input = { 3 }, nn.Linear { 3, 1 } }
+    -- Seeded: a start that happens to fit leaves little to gain.
+    neap.seed(5)
     local x = neap.rand(8, 3)
     local t <close> = neap.trainer {
-      model = model, optimizer = optim.SGD { lr = 0.1 },
+      model = model, optimizer = optim.SGD { lr = 0.1 }, seed = 5,
       loss = function(y, target) return (y - target):square():mean() end,
       metrics = { worst = function(y, target) return (y - target):abs():max() end },
     }
