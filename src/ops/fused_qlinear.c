@@ -45,9 +45,7 @@ static neap_status infer_fold(neap_infer *c, neap_error *error) {
 }
 
 static float number(const neap_call *call, int position, int64_t i, float absent) {
-  if (!has(call, position)) return absent;
-  const neap_operand *x = &call->in[position];
-  return (float)neap_number_at(x, neap_shape_elems(&x->type.shape) > 1 ? i : 0);
+  return (float)neap_quantized_number(call, position, i, absent);
 }
 
 static void put(const neap_call *call, int k, int64_t i, double value) {
@@ -408,8 +406,8 @@ static void finish_conv(const void *context, int64_t o, int64_t at, const int32_
   finish_sums(context, o, 0, at, sum, n);
 }
 
-/* A window a channel: oneDNN has no fast kernel for those of bytes, and planes of a few pixels are
- * slow one by one. */
+/* A window a channel, where oneDNN does not sum bytes: planes of a few pixels are slow one by
+ * one. */
 static bool is_depthwise(const neap_attr_value *attrs, const neap_type *in) {
   const neap_shape *x = &in[X].shape, *w = &in[W].shape;
   return x->n_dim == 4 && w->dim[1] == 1 && w->dim[0] == x->dim[1] && x->dim[1] > 1 &&

@@ -248,9 +248,9 @@ static void find_row(const neap_window *w, pool_spot *s, int64_t at) {
   pool_spot_find(w, s, 1);
 }
 
-/* Bodies of neap_rows_run over units. */
-NEAP_MULTIVERSION static void max_units(void *context, int64_t begin, int64_t end, float *tile) {
-  const pool_job *j = context;
+/* Of units the rows of y. */
+NEAP_INLINE void fill_units(const pool_job *j, int64_t begin, int64_t end, float *tile,
+                            bool is_max) {
   const neap_window *w = &j->w;
   const int64_t side = neap_window_side_by_side(&j->in->layout, &j->in->type.shape);
   parts p = parts_of(w, tile);
@@ -260,29 +260,23 @@ NEAP_MULTIVERSION static void max_units(void *context, int64_t begin, int64_t en
     pool_spot s = pool_spot_first(w);
     for (int64_t at = 0; at < w->n_out; at += w->out[2]) {
       find_row(w, &s, at);
-      max_row(j, &u, &s, &p);
-      store_row(j->out, &u, u.out, at, w->out[2], p.best);
-      keep_winners(j, &u, at, p.won);
+      if (is_max)
+        max_row(j, &u, &s, &p);
+      else
+        mean_row(j, &u, &s, &p);
+      store_row(j->out, &u, u.out, at, w->out[2], is_max ? p.best : p.y);
+      if (is_max) keep_winners(j, &u, at, p.won);
     }
   }
 }
 
+/* Bodies of neap_rows_run over units. */
+NEAP_MULTIVERSION static void max_units(void *context, int64_t begin, int64_t end, float *tile) {
+  fill_units(context, begin, end, tile, true);
+}
 NEAP_MULTIVERSION static void average_units(void *context, int64_t begin, int64_t end,
                                             float *tile) {
-  const pool_job *j = context;
-  const neap_window *w = &j->w;
-  const int64_t side = neap_window_side_by_side(&j->in->layout, &j->in->type.shape);
-  parts p = parts_of(w, tile);
-  for (int64_t i = begin; i < end; i++) {
-    const unit u = unit_at(w, side, i);
-    forget_rows(&p);
-    pool_spot s = pool_spot_first(w);
-    for (int64_t at = 0; at < w->n_out; at += w->out[2]) {
-      find_row(w, &s, at);
-      mean_row(j, &u, &s, &p);
-      store_row(j->out, &u, u.out, at, w->out[2], p.y);
-    }
-  }
+  fill_units(context, begin, end, tile, false);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */

@@ -18,22 +18,10 @@ enum { TILE = 256 };
 static neap_status infer_dtypes(neap_infer *c, neap_error *error) {
   static const int of[][2] = {{X_ZERO, X}, {W_ZERO, W}};
   for (int i = 0; i < NEAP_COUNT(of); i++)
-    if (neap_quantized_has(c->n_in, c->in, of[i][0]) &&
-        c->in[of[i][0]].dtype != c->in[of[i][1]].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, of[i][0], error,
-                             "%s expects the dtype of %s, %s, got %s", c->op->inputs[of[i][0]].name,
-                             c->op->inputs[of[i][1]].name, neap_dtype_name(c->in[of[i][1]].dtype),
-                             neap_dtype_name(c->in[of[i][0]].dtype));
+    NEAP_TRY(neap_quantized_expect_dtype(c, of[i][0], of[i][1], error));
   bool has_zero = neap_quantized_has(c->n_in, c->in, Y_ZERO);
   c->out[0].dtype = has_zero ? c->in[Y_ZERO].dtype : c->in[X].dtype;
   return NEAP_OK;
-}
-
-/* Element i of an operand that has one, or one for each; 0 of an absent one. */
-static double number(const neap_call *call, int position, int64_t i) {
-  if (position >= call->n_in || call->in[position].data == NULL) return 0;
-  const neap_operand *x = &call->in[position];
-  return neap_number_at(x, neap_shape_elems(&x->type.shape) > 1 ? i : 0);
 }
 
 /* ---- QLinearConv ----------------------------------------------------------------------------- */
@@ -63,10 +51,11 @@ static void cost_conv(const neap_infer *c, neap_cost *cost) {
 static void finish_conv(const void *context, int64_t o, int64_t at, const int32_t *sum, int64_t n) {
   const neap_call *call = context;
   /* The bias is added in unsigned numbers, which may wrap. */
-  const uint32_t bias = (uint32_t)(int32_t)number(call, B, o);
-  const float scale = (float)number(call, X_SCALE, 0) * (float)number(call, W_SCALE, o) /
-                      (float)number(call, Y_SCALE, 0);
-  const float zero = (float)number(call, Y_ZERO, 0);
+  const uint32_t bias = (uint32_t)(int32_t)neap_quantized_number(call, B, o, 0);
+  const float scale = (float)neap_quantized_number(call, X_SCALE, 0, 0) *
+                      (float)neap_quantized_number(call, W_SCALE, o, 0) /
+                      (float)neap_quantized_number(call, Y_SCALE, 0, 0);
+  const float zero = (float)neap_quantized_number(call, Y_ZERO, 0, 0);
   float v[TILE];
   for (int64_t i = 0; i < n; i++)
     v[i] = rintf((float)(int32_t)((uint32_t)sum[i] + bias) * scale) + zero;
@@ -79,7 +68,7 @@ static void run_conv(const neap_call *call) {
                          .weight = w->data,
                          .x_dtype = x->type.dtype,
                          .w_dtype = w->type.dtype,
-                         .minus = (int32_t)number(call, X_ZERO, 0),
+                         .minus = (int32_t)neap_quantized_number(call, X_ZERO, 0, 0),
                          .w_zero = call->n_in > W_ZERO ? &call->in[W_ZERO] : NULL,
                          .finish = finish_conv,
                          .context = call};
@@ -133,18 +122,21 @@ static void multiply_tile(const product *p, int64_t at, int64_t i, int64_t from,
   float v[TILE];
   /* a (M,K) times b (K,N), row l of b at a time, so that the loop over columns is dense. */
   neap_batches_at(&p->batches, at, &at_a, &at_b);
-  for (int64_t j = 0; j < n; j++) b_zero[j] = (int32_t)number(call, W_ZERO, from + j);
-  const int32_t a_zero = (int32_t)number(call, X_ZERO, i);
+  for (int64_t j = 0; j < n; j++)
+    b_zero[j] = (int32_t)neap_quantized_number(call, W_ZERO, from + j, 0);
+  const int32_t a_zero = (int32_t)neap_quantized_number(call, X_ZERO, i, 0);
   for (int64_t l = 0; l < p->k; l++) {
     int32_t x = (int32_t)neap_number_at(a, (at_a * p->m + i) * p->k + l) - a_zero;
     neap_integer_axpy(sum, x, b->type.dtype, neap_element_at(b, (at_b * p->k + l) * p->n + from),
                       b_zero, n);
   }
-  const float x_scale = (float)number(call, X_SCALE, i), y_scale = (float)number(call, Y_SCALE, i);
-  const float zero = (float)number(call, Y_ZERO, i);
+  const float x_scale = (float)neap_quantized_number(call, X_SCALE, i, 0),
+              y_scale = (float)neap_quantized_number(call, Y_SCALE, i, 0);
+  const float zero = (float)neap_quantized_number(call, Y_ZERO, i, 0);
   for (int64_t j = 0; j < n; j++)
-    v[j] =
-      rintf((float)sum[j] * (x_scale * (float)number(call, W_SCALE, from + j) / y_scale)) + zero;
+    v[j] = rintf((float)sum[j] *
+                 (x_scale * (float)neap_quantized_number(call, W_SCALE, from + j, 0) / y_scale)) +
+           zero;
   neap_quantized_put(&call->out[0], (at * p->m + i) * p->n + from, v, n);
 }
 

@@ -27,10 +27,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (!neap_dtype_in(to, NEAP_BYTES))
     return neap_infer_fail(c, NEAP_ATTRIBUTE, X, error, "to expects u8 or i8, got %s",
                            neap_dtype_name(to));
-  if (neap_quantized_has(c->n_in, c->in, X_ZERO) && c->in[X_ZERO].dtype != c->in[X].dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, X_ZERO, error,
-                           "x_zero expects the dtype of x, %s, got %s",
-                           neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[X_ZERO].dtype));
+  NEAP_TRY(neap_quantized_expect_dtype(c, X_ZERO, X, error));
   c->out[0].dtype = to;
   return NEAP_OK;
 }
@@ -52,11 +49,6 @@ typedef struct job {
   double x_scale;
   float y_scale, y_zero;
 } job;
-
-static double number(const neap_call *call, int i) {
-  const bool has = i < call->n_in && call->in[i].data != NULL;
-  return has ? neap_number_at(&call->in[i], 0) : 0;
-}
 
 /* The sums of n lanes over the window at s; x: element of the group's first position. */
 static void sum_window(const job *j, const pool_spot *s, int64_t x, int64_t n, int32_t *sum) {
@@ -99,10 +91,10 @@ static void run(const neap_call *call) {
   const neap_operand *x = &call->in[X], *y = &call->out[0];
   job j = {.pool = neap_pool_job_of(call, false),
            .side = neap_window_side_by_side(&x->layout, &x->type.shape),
-           .x_scale = number(call, X_SCALE),
-           .y_scale = (float)number(call, Y_SCALE),
-           .y_zero = (float)number(call, Y_ZERO)};
-  for (int l = 0; l < LANES; l++) j.x_zero[l] = (int32_t)number(call, X_ZERO);
+           .x_scale = neap_quantized_number(call, X_SCALE, 0, 0),
+           .y_scale = (float)neap_quantized_number(call, Y_SCALE, 0, 0),
+           .y_zero = (float)neap_quantized_number(call, Y_ZERO, 0, 0)};
+  for (int l = 0; l < LANES; l++) j.x_zero[l] = (int32_t)neap_quantized_number(call, X_ZERO, 0, 0);
   const neap_window *w = &j.pool.w;
   if (w->channels % j.side != 0) neap_clear_bytes(y->data, (size_t)neap_operand_lanes(y));
   const int64_t n_group = w->batch * ((w->channels + j.side - 1) / j.side),

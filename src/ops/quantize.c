@@ -33,6 +33,19 @@ neap_status neap_quantized_expect(const neap_infer *c, int i, int64_t many, neap
                          c->op->inputs[i].name, neap_shape_text(shape, text));
 }
 
+neap_status neap_quantized_expect_dtype(const neap_infer *c, int i, int of, neap_error *error) {
+  if (!neap_quantized_has(c->n_in, c->in, i) || c->in[i].dtype == c->in[of].dtype) return NEAP_OK;
+  return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects the dtype of %s, %s, got %s",
+                         c->op->inputs[i].name, c->op->inputs[of].name,
+                         neap_dtype_name(c->in[of].dtype), neap_dtype_name(c->in[i].dtype));
+}
+
+double neap_quantized_number(const neap_call *call, int operand, int64_t at, double absent) {
+  if (operand >= call->n_in || call->in[operand].data == NULL) return absent;
+  const neap_operand *x = &call->in[operand];
+  return neap_number_at(x, neap_shape_elems(&x->type.shape) > 1 ? at : 0);
+}
+
 /* Scales or zero points of `many` positions; of none, a list of none is right, too. */
 static neap_status expect_each(const neap_infer *c, int i, bool has_many, int64_t many,
                                neap_error *error) {
@@ -59,9 +72,7 @@ static neap_status check(const neap_infer *c, neap_error *error) {
 static neap_status infer_quantize(neap_infer *c, neap_error *error) {
   neap_dtype to = (neap_dtype)c->attrs[TO].i;
   NEAP_TRY(check(c, error));
-  if (c->in[SCALE].dtype != c->in[X].dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, SCALE, error, "scale expects the dtype of x, %s, got %s",
-                           neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[SCALE].dtype));
+  NEAP_TRY(neap_quantized_expect_dtype(c, SCALE, X, error));
 
   /* A zero point says y's dtype; where `to` says it too, both must agree. */
   if (neap_quantized_has(c->n_in, c->in, ZERO)) {
@@ -79,9 +90,7 @@ static neap_status infer_quantize(neap_infer *c, neap_error *error) {
 
 static neap_status infer_dequantize(neap_infer *c, neap_error *error) {
   NEAP_TRY(check(c, error));
-  if (neap_quantized_has(c->n_in, c->in, ZERO) && c->in[ZERO].dtype != c->in[X].dtype)
-    return neap_infer_fail(c, NEAP_DTYPE, ZERO, error, "zero expects the dtype of x, %s, got %s",
-                           neap_dtype_name(c->in[X].dtype), neap_dtype_name(c->in[ZERO].dtype));
+  NEAP_TRY(neap_quantized_expect_dtype(c, ZERO, X, error));
   c->out[0] = (neap_type){c->in[SCALE].dtype, c->in[X].shape};
   return NEAP_OK;
 }

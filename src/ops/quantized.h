@@ -19,6 +19,10 @@ static inline bool neap_quantized_has(int n, const neap_type *types, int i) {
 void neap_quantized_range(neap_dtype dtype, double *least, double *most);
 /* SHAPE error unless input `i`, where given, has one element, or `many` of one dimension. */
 neap_status neap_quantized_expect(const neap_infer *infer, int i, int64_t many, neap_error *error);
+/* DTYPE error unless input `i`, where given, has the dtype of input `of`. */
+neap_status neap_quantized_expect_dtype(const neap_infer *infer, int i, int of, neap_error *error);
+/* Element `at` of an operand that has one, or one for each; `absent` where there is no operand. */
+double neap_quantized_number(const neap_call *call, int operand, int64_t at, double absent);
 /* y[i] = saturate(v[i]), v whole numbers already; y f32: v as it is. */
 void neap_quantized_put(const neap_operand *y, int64_t at, const float *v, int64_t n);
 

@@ -152,8 +152,8 @@ static void run(const trial *t) {
   neap_signals_release(&saved);
 }
 
-/* The fastest of a few calls, the first of which only warms caches up. Somebody else's work may hold
- * one call up, long or short, but hardly each of them. */
+/* The fastest of a few calls, the first of which only warms caches up. Somebody else's work may
+ * hold one call up, long or short, but hardly each of them. */
 static int64_t fastest_ns(const trial *t) {
   enum { LONG_NS = 300000000, ENOUGH_NS = 20000000, LEAST_CALLS = 4, MOST_CALLS = 100 };
   int64_t start = neap_clock_ns();
