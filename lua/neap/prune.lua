@@ -15,6 +15,7 @@ local recipe = require "neap.quantize.recipe"
 local report = require "neap.report"
 local rewritten = require "neap.quantize.rewritten"
 local tree = require "neap.nn.tree"
+local widths = require "neap.nn.widths"
 require "neap.nn" -- whatever a module can
 local fail = core.fail
 
@@ -28,15 +29,12 @@ local prune_options = record.declare("neap.prune", { call = "(model, {})", posit
     doc = "the share of the weights that is zero afterwards" },
   { "method", "choice", "magnitude", choices = { "magnitude", "block" },
     doc = "single weights by their magnitude, or whole blocks by the mean of theirs" },
-  { "block", "sizes", { 4, 4 }, n = 2,
+  { "block", "sizes", { 4, 4 }, n = 2, min = 1, max = 65536,
     doc = "outputs and inputs of a block; a convolution's inputs are all of an output's window" },
   { "scope", "choice", "model", choices = { "model", "layer" },
     doc = "the least of all layers together, or of each layer for itself" },
   { "layers", "names", { "*" }, doc = "globs of the layers, all by default" },
   example = 'neap.prune(model, { amount = 0.5 })' })
-
--- Outputs or inputs of a block at most; a weight with fewer is filled up to a whole one.
-local MOST_BLOCK <const> = 1 << 16
 
 -- ---- the weights --------------------------------------------------------------------------------
 
@@ -170,24 +168,14 @@ end
 -- @usage print(neap.sparsity(neap.nn.Linear { 4, 2 }))
 function M.sparsity(model) return report_of(weights_of(model, "*", "neap.sparsity")) end
 
---- Raises for a block that no weight has, or that nobody would look at.
-local function check_block(o, given)
-  if type(given) == "table" and given.block and o.method ~= "block" then
-    fail('neap.prune: block is for method = "block"; without one single weights are masked')
-  end
-  for _, n in ipairs(o.block) do
-    if n < 1 or n > MOST_BLOCK then
-      fail(("neap.prune: block expects sizes from 1 to %d, got {%s}"):format(MOST_BLOCK,
-        table.concat(o.block, ", ")))
-    end
-  end
-end
-
 --- neap.prune(model, { .. }) -> Report, as neap.sparsity gives it: see the record.
 function M.prune(model, given)
   -- Scores of all layers, then the bound, of all of them together or of each.
   local o = prune_options:read(given)
-  check_block(o, given)
+  if type(given) == "table" and given.block and o.method ~= "block" then
+    fail 'neap.prune: block is for method = "block"; without one single weights are masked'
+  end
+  o.block = widths.per_dim(o.block, 2)
   local list = weights_of(model, o.layers, "neap.prune")
   local units, masks = {}, {}
   for i, w in ipairs(list) do units[i] = scores(w, o) end

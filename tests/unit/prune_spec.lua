@@ -21,10 +21,20 @@ describe("neap.prune", function()
     local m = neap.nn.Sequential { input = { 7 }, neap.nn.Linear { 7, 33 } }
     m(neap.zeros(1, 7))
     for _, block in ipairs { { 0, 4 }, { 4, 0 }, { -1, 2 }, { 1 << 40, 4 } } do
-      raises("block expects sizes from 1 to", neap.prune, m,
+      raises("block expects an integer from 1 to 65536, or a list of 2", neap.prune, m,
         { amount = 0.5, method = "block", block = block })
     end
     raises('block is for method = "block"', neap.prune, m, { amount = 0.5, block = { 3, 7 } })
+  end)
+
+  it("takes one size for both sides of a block", function()
+    local function mask(block)
+      local m = model_of()
+      m(neap.zeros(1, 2, 6, 6))
+      neap.prune(m, { amount = 0.4, method = "block", block = block })
+      return m:param("linear1.weight_mask").data
+    end
+    assert.is_true(mask(6):equal(mask { 6, 6 }))
   end)
 
   for _, optimizer in ipairs { optim.Adam { lr = 0.1 },
