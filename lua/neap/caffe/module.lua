@@ -19,17 +19,16 @@ local op = require "neap.op"
 --- What is known of a parameter in all phases: its record, and the layers that read it.
 local function declare_all(self, found)
   local own = self._caffe
-  local shapes = {}
   for _, spec in ipairs(found) do
     -- A layer may be another in each phase, but what it has learnt is one; Caffe refuses it, too.
-    local shape = table.concat(spec.shape, ",")
-    if (shapes[spec.key] or shape) ~= shape and not spec.permissive then
+    local known = own.records[spec.key]
+    local shape, other = table.concat(spec.shape, ","), known and table.concat(known.shape, ",")
+    if known and shape ~= other and not spec.permissive then
       spec.row.message:fail("%s: parameter \"%s\" has shape (%s) in one phase, and (%s) in the \z
         other; phase = \"TEST\" takes one alone", spec.row.message.name, spec.name or spec.suffix,
-        shapes[spec.key], shape)
+        other, shape)
     end
-    shapes[spec.key] = shapes[spec.key] or shape
-    if not own.records[spec.key] then
+    if not known then
       own.records[spec.key] = imported.declare(self, {
         name = ("%s/%s"):format(spec.row.name, spec.suffix), shape = spec.shape, dtype = "f32",
         init = spec.filler.init, parameter = spec.role == "parameter",
