@@ -185,13 +185,22 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
   return neap_store_end(store, status, lost, error);
 }
 
-/* A file with tables that Neap did not make is left alone. */
+/* A file with tables that Neap did not make is left alone: one is ours by its mark, or new, without
+ * a mark and without tables. One statement sees one moment of the file: between two, another
+ * process may bring a new file to its first version. */
 static neap_status check_owner(neap_store *store, neap_error *error) {
-  int64_t id = 0, n_table = 0;
-  /* Ours by its mark, or new: without a mark and without tables. */
-  NEAP_TRY(neap_store_number(store, "PRAGMA application_id", lost, &id, error));
-  NEAP_TRY(neap_store_number(store, "SELECT count(*) FROM sqlite_master", lost, &n_table, error));
-  if (id == APPLICATION_ID || (id == 0 && n_table == 0)) return NEAP_OK;
+  neap_sql sql =
+    neap_sql_new(store,
+                 "SELECT application_id = ? OR (application_id = 0 AND NOT EXISTS (SELECT 1 FROM "
+                 "sqlite_master)) FROM pragma_application_id",
+                 lost);
+  neap_sql_int(&sql, APPLICATION_ID);
+  bool row;
+  neap_status status = neap_sql_step(&sql, &row, error);
+  bool is_ours = row && sqlite3_column_int(sql.stmt, 0) != 0;
+  neap_sql_fini(&sql);
+  if (status != NEAP_OK || is_ours) return status;
+
   neap_fail(error, NEAP_DB, "%s: \"%s\" is a database of another program", lost, store->path);
   neap_hint(error, "set NEAP_DB to another file");
   return NEAP_DB;
