@@ -188,6 +188,8 @@ static neap_status read_strings(reader *r, neap_caffe_field *f) {
 
 /* A number that begins at r->at, perhaps with a sign; inf and nan are words with one. */
 static neap_status read_number(reader *r, neap_caffe_field *f) {
+  /* The letters that may be of a number, copied: strtoll wants a zero byte behind them. What does
+   * not fit is no number, since none needs so many. */
   char text[64];
   size_t n = 0;
   const char *from = r->at;
@@ -318,6 +320,8 @@ neap_status neap_caffe_read_text(const char *path, neap_caffe_text **out, neap_e
   text_file *file = neap_alloc_zeroed(sizeof *file);
   if (file == NULL) return neap_fail_memory(error, sizeof *file, "a text of Caffe's");
   char *copy = NULL;
+  /* Its size is known before its bytes are touched: the text is copied once, and all fields lie in
+   * the same arena, so they are bounded by it. */
   neap_status status = neap_io_map_file(path, &bytes, &n, error);
   if (status == NEAP_OK && n > MOST_BYTES)
     status = neap_fail(error, NEAP_DATA, "%s: %lld bytes, a net's text has at most %d", path,

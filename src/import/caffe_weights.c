@@ -141,6 +141,9 @@ static neap_status read_file(const char *path, bool is_blob, neap_caffe_weights 
   if (file == NULL) return neap_fail_memory(error, sizeof *file, "a file of Caffe's");
   file->path = path;
   file->weights.name = "";
+
+  /* The whole message is in memory for a while; each blob gives its numbers back once it is a
+   * tensor (take_blob). */
   ProtobufCMessage *message = NULL;
   neap_status status = neap_proto_unpack(
     path, is_blob ? "file of one blob of Caffe's" : "net of Caffe's",

@@ -69,6 +69,9 @@ static neap_status take_attr(neap_onnx_file *file, Onnx__AttributeProto *proto, 
     out->kind = NEAP_ONNX_REF;
     return NEAP_OK;
   }
+
+  /* Numbers, lists and texts are borrowed from the message, which lives as long as the model.
+   * Tensors and graphs are made. */
   switch (kind_of(proto)) {
     case ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT:
       out->kind = NEAP_ONNX_INT;
@@ -177,6 +180,8 @@ static neap_status take_dims(neap_onnx_file *file, const Onnx__TensorShapeProto 
 /* The type within sequences and optionals is that of their tensors. */
 static neap_status take_type(neap_onnx_file *file, const Onnx__TypeProto *type,
                              neap_onnx_value *out, neap_error *error) {
+  /* The first kind that is met is the outermost, the value's own. The walk ends: the skim has
+   * bounded how deep messages are nested. */
   while (type != NULL) {
     switch (type->value_case) {
       case ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE:

@@ -154,6 +154,9 @@ static void put_texts(writer *w, const neap_onnx_tensor *from, Onnx__TensorProto
 static void put_numbers(writer *w, const neap_onnx_tensor *from, Onnx__TensorProto *out) {
   const neap_tensor *t = &from->tensor;
   out->data_type = elem_of(from);
+
+  /* The format's types are told apart by the number alone: one that the dtype does not hold would
+   * make other numbers of the same bytes. */
   if (out->data_type == 0)
     fail(w, NEAP_ARGUMENT, "tensor", from->name, "its dtype does not hold its element type");
   if (!neap_tensor_is_dense(t)) fail(w, NEAP_ARGUMENT, "tensor", from->name, "it has gaps");
@@ -161,6 +164,9 @@ static void put_numbers(writer *w, const neap_onnx_tensor *from, Onnx__TensorPro
   if (w->status != NEAP_OK) return;
   out->n_dims = (size_t)t->shape.n_dim;
   for (int d = 0; d < t->shape.n_dim; d++) out->dims[d] = t->shape.dim[d];
+
+  /* Small tensors stay in the model even where others lie apart: axes and shapes are of use to
+   * programs that do not open the file of data. */
   ProtobufCBinaryData raw = raw_of(w, from, out->data_type);
   if (w->status != NEAP_OK) return;
   if (w->apart && raw.len >= LEAST_APART) {
@@ -192,6 +198,8 @@ static Onnx__AttributeProto *put_attr(writer *w, const neap_onnx_attr *from) {
   if (out == NULL) return NULL;
   out->name = text_of(from->name);
   out->has_type = true;
+
+  /* Readers go by `type`, which says the one field that holds the value. */
   switch (from->kind) {
     case NEAP_ONNX_INT:
       out->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
@@ -201,6 +209,7 @@ static Onnx__AttributeProto *put_attr(writer *w, const neap_onnx_attr *from) {
     case NEAP_ONNX_FLOAT:
       out->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT;
       out->has_f = true;
+      /* The format has no wider floats; what was read from one comes back as it was. */
       out->f = (float)from->f;
       break;
     case NEAP_ONNX_TEXT:
@@ -234,6 +243,7 @@ static Onnx__AttributeProto *put_attr(writer *w, const neap_onnx_attr *from) {
       for (int i = 0; i < from->n; i++) out->strings[i] = bytes_of(&from->texts[i]);
       break;
     case NEAP_ONNX_REF:
+      /* The value, and with it the type, is that of the call's attribute. */
       out->has_type = false;
       out->ref_attr_name = text_of(from->ref);
       break;
@@ -302,6 +312,8 @@ static Onnx__ValueInfoProto *put_value(writer *w, const neap_onnx_value *from) {
   out->type->tensor_type = tensor;
   tensor->has_elem_type = true;
   tensor->elem_type = from->elem_type;
+
+  /* No shape says that not even the rank is known; a shape of no dimensions is a scalar's. */
   if (from->n_dim >= 0) tensor->shape = put_dims(w, from);
   return out;
 }
@@ -344,6 +356,9 @@ static Onnx__OperatorSetIdProto **put_opsets(writer *w, int n, const neap_onnx_o
 static Onnx__FunctionProto *put_function(writer *w, const neap_onnx_function *from) {
   Onnx__FunctionProto *out = message(w, &onnx__function_proto__descriptor);
   if (out == NULL) return NULL;
+
+  /* Defaults stand as attributes in the message, which nothing here writes: better refused than
+   * lost. */
   if (from->n_default > 0)
     fail(w, NEAP_ARGUMENT, "function", from->name, "attributes that may be left out");
   out->name = text_of(from->name);
@@ -393,6 +408,9 @@ static void flush(gathered *g) {
 
 static void append(ProtobufCBuffer *buffer, size_t n, const uint8_t *data) {
   gathered *g = (gathered *)buffer;
+
+  /* protobuf-c gives a tag, a length and the bytes of a tensor in pieces of their own. Small ones
+   * wait for each other; one that is larger than the room is written from where it lies. */
   if (n > N_GATHERED - g->n) flush(g);
   if (n <= N_GATHERED) {
     if (n > 0) memcpy(g->bytes + g->n, data, n);
@@ -411,12 +429,16 @@ static int64_t tensor_bytes(const neap_onnx_graph *graph) {
 
 /* Opens PATH.data, where tensors are too many for one message. */
 static void open_data(writer *w, const neap_onnx_model *model, int64_t inline_bytes) {
+  /* Of the graph's own tensors alone: what else a message holds is small, and pack looks at the
+   * sum. */
   if (inline_bytes <= 0) inline_bytes = MESSAGE_BYTES;
   if (tensor_bytes(&model->graph) <= inline_bytes) return;
   size_t n = strlen(w->path) + sizeof ".data";
   char *path = room(w, (int64_t)n, 1);
   if (path == NULL) return;
   snprintf(path, n, "%s.data", w->path);
+
+  /* The model names its data without a folder, so that both files may be moved together. */
   const char *slash = strrchr(path, '/');
   w->location = slash != NULL ? slash + 1 : path;
   w->status = neap_io_sink_open(&w->data, path, w->error);
@@ -430,6 +452,9 @@ static void pack(writer *w, const Onnx__ModelProto *proto) {
     fail(w, NEAP_ARGUMENT, "graph", proto->graph->name, "more than 2 GB beside its weights");
     return;
   }
+
+  /* A failure is known to the sink and the status: protobuf-c's functions have no way to say
+   * one. */
   *out = (gathered){.base.append = append, .w = w};
   w->status = neap_io_sink_open(&out->sink, w->path, w->error);
   if (w->status != NEAP_OK) return;

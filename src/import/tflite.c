@@ -262,6 +262,7 @@ static void take_items(reader *r, const neap_flat_table *table, int k, char kind
 /* Field k of the table of options. */
 static void take_option(reader *r, const neap_flat_table *table, int k, char kind, int64_t missing,
                         neap_tflite_option *out) {
+  /* A small letter is one value, the size of whose field it says; a capital one is a list. */
   out->kind = NEAP_TFLITE_INT;
   out->text = "";
   switch (kind) {
@@ -384,6 +385,9 @@ static void take_model(reader *r) {
   if (version != 3)
     neap_flat_fail(flat, "version %lld of the format, 3 is read", (long long)version);
   r->model.description = neap_flat_text(flat, &root, 3);
+
+  /* What operators and tensors name by number: their kinds and their bytes. The subgraphs come
+   * after them. */
   r->codes = neap_flat_list(flat, &root, 1, 4);
   r->buffers = neap_flat_list(flat, &root, 4, 4);
   neap_flat_vector graphs = neap_flat_list(flat, &root, 2, 4);
@@ -392,6 +396,8 @@ static void take_model(reader *r) {
   for (int i = 0; i < graphs.n && flat->status == NEAP_OK; i++) {
     snprintf(flat->place, sizeof flat->place, "subgraph %d: ", i + 1);
     neap_flat_table graph = neap_flat_table_at(flat, graphs, i);
+    /* It counts before it is read: what frees the model walks the tensors that it has got so
+     * far. */
     r->model.n_graph++;
     take_graph(r, &graph, i + 1, &r->model.graph[i]);
   }
@@ -403,6 +409,9 @@ neap_status neap_tflite_read(const char *path, neap_tflite_model **out, neap_err
   *out = NULL;
   if (r == NULL) return neap_fail_memory(error, sizeof *r, "a TFLite file");
   neap_status status = neap_io_map_file(path, &r->bytes, &n, error);
+
+  /* `left` is what may be made of lists altogether: tables may share them, so that a small file
+   * could ask for much. Eight times the file leaves room for packed elements, which get wider. */
   if (status == NEAP_OK) {
     r->flat = (neap_flat){.path = path, .n_bytes = n, .left = 8 * n + 4096, .error = error};
     if (r->bytes != NULL) r->flat.data = (const uint8_t *)neap_storage_data(r->bytes);

@@ -215,6 +215,9 @@ static bool has_classes(const neap_batch_field *f) {
 /* ARGUMENT, SHAPE or DTYPE error for a field that makes no sense. */
 static neap_status check_kind(const neap_batch_field *f, int number, neap_error *error) {
   bool is_file = f->n_file > 0;
+
+  /* A field is of one of three kinds: files of pictures, windows of a long row of numbers, or rows
+   * of a tensor. */
   if (is_file && !is_of_picture(&f->row_shape))
     return neap_fail(error, NEAP_SHAPE,
                      "field %d: rows of pictures are (1,height,width) or (3,height,width)", number);
@@ -263,6 +266,8 @@ static neap_status take_field(neap_batch_reader *r, const neap_batch_field *from
     f->source = neap_tensor_retain(&from->source);
     return NEAP_OK;
   }
+
+  /* The list may go when the call returns: paths are copied one by one. */
   f->source = (neap_tensor){0};
   const char **file = neap_arena_alloc(&r->arena, (size_t)f->n_file * sizeof *file);
   if (file != NULL)

@@ -95,6 +95,9 @@ static neap_status resize_part(const char *path, const neap_tensor *picture, int
     (size_t)(n + neap_io_resize_room(channels, height, width, to_height, to_width)) * sizeof *out;
   float *part = neap_alloc(bytes);
   if (part == NULL) return neap_fail_memory(error, bytes, path);
+
+  /* Bytes become floats before anything is weighed, so that weights of neighbours are not rounded
+   * in between. */
   const uint8_t *from = (const uint8_t *)neap_tensor_data(picture);
   for (int64_t c = 0; c < channels; c++)
     for (int64_t y = 0; y < height; y++) {

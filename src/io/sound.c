@@ -66,6 +66,7 @@ bool neap_io_is_sound(const void *start, size_t n) {
 /* All frames, channels side by side; what the header says of their number is not believed. */
 static neap_status read_frames(const char *path, SNDFILE *file, int channels, float **out,
                                sf_count_t *n_frame, neap_error *error) {
+  /* Room doubles, so that a frame is copied a few times at most, whatever the header claims. */
   sf_count_t n = 0, cap = 0, got = 1;
   while (got > 0) {
     if (n + FRAMES_AT_ONCE > cap) {
@@ -141,11 +142,14 @@ static neap_status read_meta(const char *path, int n_meta, const neap_io_pair *m
               {"24", SF_FORMAT_PCM_24},
               {"32", SF_FORMAT_PCM_32},
               {"float", SF_FORMAT_FLOAT}};
+
+  /* 16 bits where nothing is said: what every player takes. */
   info->format = SF_FORMAT_WAV | SF_FORMAT_PCM_16;
   for (int i = 0; i < n_meta; i++) {
     char *end = NULL;
     int k = 0;
     if (strcmp(meta[i].key, "rate") == 0) {
+      /* One that is no such number stays 0, and is told of below as a rate that is missing. */
       long rate = strtol(meta[i].value, &end, 10);
       if (*end == '\0' && rate > 0 && rate <= 10000000) info->samplerate = (int)rate;
     } else if (strcmp(meta[i].key, "bits") == 0) {
@@ -192,6 +196,7 @@ neap_status neap_io_sound_save(const char *path, const neap_tensor *dense, int n
   if (file == NULL) {
     status = neap_fail(error, NEAP_IO, "%s: %s", path, sf_strerror(NULL));
   } else {
+    /* Integers would wrap around at what is too loud. */
     sf_command(file, SFC_SET_CLIPPING, NULL, SF_TRUE);
     /* The same samples give the same bytes: no time of writing. */
     sf_command(file, SFC_SET_ADD_PEAK_CHUNK, NULL, SF_FALSE);

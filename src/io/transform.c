@@ -298,6 +298,9 @@ neap_status neap_io_transform_check(int n, const neap_transform *t, neap_shape *
   if (shape->n_dim < 1 || shape->n_dim > 3)
     return neap_fail(error, NEAP_SHAPE,
                      "transforms take rows (channels,height,width), (height,width) or (numbers)");
+
+  /* The shape goes through the transforms as a row will; `most` is what the largest buffer on the
+   * way must hold. */
   *most = neap_shape_elems(shape);
   bool has_mix = false;
   for (int i = 0; i < n; i++) {
