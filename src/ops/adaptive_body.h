@@ -21,6 +21,9 @@ NEAP_MULTIVERSION static void OF(rms_prop)(const neap_row *row) {
       /* Rounding may leave less than nothing of a variance. */
       under = under < 0 ? 0 : under;
     }
+
+    /* The rate comes in at the end: momentum adds up steps as they were, so that another rate
+     * counts for all of them at once. */
     T step = d / (sqrt(under) + eps);
     if (m != NULL) {
       step += momentum * m[i];

@@ -61,6 +61,7 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   const neap_shape *q = &c->in[Q].shape, *k = &c->in[K].shape, *v = &c->in[V].shape,
                    *position = &c->in[POSITION].shape;
   int64_t heads = c->attrs[HEADS].i;
+  /* All three are read by one kernel, through strides: one rank, one dtype. */
   for (int i = Q; i <= V; i++) {
     NEAP_TRY(neap_infer_rank(c, i, 3, 3, error));
     if (c->in[i].dtype != c->in[Q].dtype)
@@ -74,6 +75,9 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            "q %s has a width that %lld heads do not share evenly",
                            neap_shape_text(q, text[0]), (long long)heads);
   neap_attention a = sizes_of(c->in, c->attrs);
+
+  /* Sizes were read off one operand each; the others must say the same. New rows of k and v are as
+   * many as those of q, which ask about them. */
   bool fits = a.n_key_head > 0 && a.n_head % a.n_key_head == 0 &&
               k->dim[2] == a.n_key_head * a.depth && v->dim[2] == a.n_key_head * a.value_depth &&
               k->dim[0] == a.n_batch && v->dim[0] == a.n_batch && k->dim[1] == a.n_query &&
@@ -98,6 +102,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_SHAPE, POSITION, error,
                            "position expects one number for each of %lld sequences, got %s",
                            (long long)a.n_batch, neap_shape_text(position, text[0]));
+
+  /* The caches come out as they went in: they are written in place. */
   c->out[Y] = c->in[Q];
   c->out[Y].shape.dim[2] = a.n_head * a.value_depth;
   c->out[NEW_KEYS] = c->in[KEYS];

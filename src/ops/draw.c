@@ -88,6 +88,7 @@ static double weigh(const rows_job *j, int64_t row, int64_t *n_positive) {
   for (int64_t c = 0; c < j->n_class; c++) {
     double w = neap_number_at(&j->call->in[0], row * j->n_class + c);
     if (!(w >= 0 && w < INFINITY)) {
+      /* Told of here, row and class at hand; the row is then filled with zeros. */
       neap_call_fault(j->call, "weight %g of class %lld in row %lld is not 0 or a positive number",
                       w, (long long)c, (long long)row + 1);
       return -1;

@@ -259,6 +259,8 @@ static int64_t word_of(const neap_attr *attr, const char *name) {
 static neap_attr_value read_attr_of(reader *r, const char *word, neap_attr_type type,
                                     int64_t ints[NEAP_MAX_DIM]) {
   neap_attr_value value = {.given = true};
+  /* A number goes where the attribute's type has it; a list always into `ints`, which the caller
+   * keeps until the op is emitted. */
   const bool is_last = strcmp(word, "last") == 0, is_count = strcmp(word, "count") == 0;
   if (!is_last && !is_count) {
     value.n = read_list_of(r, word, ints);
@@ -525,6 +527,9 @@ static bool take_decision(reader *r, bool *first) {
   const char *before = r->at;
   char name[MOST_NAME];
   take_name(r, name);
+
+  /* Each of the three is tried from the same place; where none fits, the text is put back and read
+   * as an expression, since an operand may be called as an attribute is. */
   if (strcmp(name, "has") == 0 && take(r, "(")) {
     *first = take_operand(r) >= 0;
     expect(r, ")");

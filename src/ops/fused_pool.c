@@ -133,6 +133,7 @@ static neap_type of_chunk(const neap_type *type, int64_t n_chunk) {
  * refused. */
 static bool ask(stage *s, const problem *p, const neap_kernel *kernel, const neap_attr_value *attrs,
                 const neap_layout *in_layout, size_t scratch_limit, const neap_choice *like) {
+  /* Zeros are the plain layout: a kernel with no wish leaves them as they are. */
   memset(s->in_layout, 0, sizeof s->in_layout);
   s->out_layout = (neap_layout){0};
   s->kernel = kernel;

@@ -101,6 +101,8 @@ static void run_planes(void *context, int64_t begin, int64_t end) {
     const int32_t first = j->pad != 0 ? padding_alone(j, o, w_zero) : 0;
     for (int64_t r = 0; r < w->out[0] * w->out[1]; r++)
       for (int64_t from = 0; from < w->out[2]; from += TILE) {
+        /* A part of a row, small enough for the first cache: all its taps are added before it is
+         * finished. */
         int64_t n = NEAP_MIN(w->out[2] - from, TILE);
         for (int64_t i = 0; i < n; i++) sum[i] = first;
         const neap_conv_row row = {
@@ -139,6 +141,8 @@ NEAP_INLINE void sum_pixel(const neap_integer_conv *j, bool is_u8, int64_t pixel
   const int64_t left = pixel % w->out[2] * w->stride[2] - w->begin[2],
                 top = pixel / w->out[2] % w->out[1] * w->stride[1] - w->begin[1],
                 image = pixel / w->out[2] / w->out[1];
+
+  /* Tap after tap, each of all channels at once: what is read of x and of the weights is dense. */
   const int8_t *tap = j->turned + c;
   for (int64_t i = 0; i < n; i++) sum[i] = 0;
   for (int64_t kh = 0; kh < w->kernel[1]; kh++)

@@ -489,6 +489,8 @@ static bool takes_panels(const neap_choose *c) {
 static bool choose(neap_choose *c) {
   sizes s = sizes_of(&c->out[Y], c->attrs);
   bool panels = takes_panels(c);
+
+  /* What is not taken is named beside it: plan:kernels() runs both and says how they compare. */
   c->choice->algorithm = panels ? BY_PANELS : BY_LIBRARY;
   c->choice->how = panels ? "panels" : "library";
   c->choice->other = panels ? "library" : "panels";

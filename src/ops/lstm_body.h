@@ -96,6 +96,8 @@ static void OF(backward)(void *context, int64_t begin, int64_t end) {
     int64_t seq = at / n_unit, j = at % n_unit, wide = 4 * seq * n_unit + j;
     T *da = (T *)k->dgates + wide;
     n = NEAP_MIN(n_unit - j, end - at);
+    /* The units of one sequence at a time: its length says for all of them whether step t is
+     * there. */
     if (k->t < length_of(k->s, seq)) {
       OF(backward_row)
       (k->s->gate, (const T *)k->gates + wide, (const T *)k->cell + at, (const T *)k->c_before + at,

@@ -40,6 +40,8 @@ neap_status neap_matrices_infer(neap_infer *c, bool square, neap_matrices *size,
       neap_count_mul(NEAP_MAX(size->n, 1), NEAP_MAX(size->m, size->k)) > most)
     return neap_infer_fail(c, NEAP_SHAPE, 0, error, "a matrix has at most %lld elements",
                            (long long)most);
+
+  /* The right-hand side: a matrix, or a vector, whose only dimension is its rows. */
   if (c->n_in < 2) return NEAP_OK;
   NEAP_TRY(neap_infer_same_dtype(c, 0, error));
   const neap_shape *b = &c->in[1].shape;

@@ -74,6 +74,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            n_dim);
   NEAP_TRY(neap_fill_check(c, "value", c->attrs[VALUE].f, c->in[0].dtype, error));
 
+  /* Numbers below 0 cut. What is left must not be less than nothing, and a frame of x's own
+   * elements needs one to begin with. */
   c->out[0] = c->in[0];
   for (int d = 0; d < n_dim; d++) {
     int64_t *size = &c->out[0].shape.dim[d];

@@ -471,6 +471,8 @@ static void take_planes(void *context, int64_t begin, int64_t end) {
     for (int64_t i = 0; i < w->n_out; i++, y += t->side_y, pool_spot_next(w, &s)) {
       const int64_t tap =
         t->index_bytes == 1 ? ((const uint8_t *)t->index)[y] : ((const int32_t *)t->index)[y];
+      /* A window with no element inside x has no winner, and MaxPoolGrad gives nothing back from
+       * it. */
       const bool has = pool_spot_has(w, &s, tap, &at);
       if (t->bytes == sizeof(uint16_t))
         ((uint16_t *)t->y)[y] = has ? ((const uint16_t *)t->x)[x + at * t->side_x] : 0;

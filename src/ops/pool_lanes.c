@@ -193,6 +193,7 @@ NEAP_INLINE void max_row(const pool_job *j, const unit *u, const pool_spot *s, p
   }
   for (int64_t kd = s->from[0]; kd < s->to[0]; kd++)
     for (int64_t kh = s->from[1]; kh < s->to[1]; kh++) {
+      /* Taps are numbered as they are walked: that number is what the stash holds. */
       const int64_t number = (kd * w->kernel[1] + kh) * w->kernel[2];
       const float *x = x_row(j, u, s, kd, kh, p);
       for (int64_t kw = 0; kw < w->kernel[2]; kw++) {
@@ -256,7 +257,7 @@ NEAP_INLINE void fill_units(const pool_job *j, int64_t begin, int64_t end, float
   parts p = parts_of(w, tile);
   for (int64_t i = begin; i < end; i++) {
     const unit u = unit_at(w, side, i);
-    forget_rows(&p);
+    forget_rows(&p); /* the unit before had rows of the same numbers */
     pool_spot s = pool_spot_first(w);
     for (int64_t at = 0; at < w->n_out; at += w->out[2]) {
       find_row(w, &s, at);
@@ -301,6 +302,9 @@ NEAP_INLINE void give_max(const pool_job *j, const unit *u, const pool_spot *s, 
   const neap_window *w = &j->w;
   const int64_t row = s->o[0] * w->out[1] + s->o[1], n = w->out[2];
   int64_t place;
+
+  /* Several rows of dx gather from one row of outputs: it is widened for the first of them and held
+   * for the others. */
   const bool has = hold(p, row, &place);
   float *dy = p->y + place * n * LANES;
   int32_t *won = p->won + place * n * LANES;
@@ -308,6 +312,9 @@ NEAP_INLINE void give_max(const pool_job *j, const unit *u, const pool_spot *s, 
     load_row(j->in, u, u->out, row * n, n, dy);
     read_winners(j, u, row * n, won);
   }
+
+  /* The last tap first: so outputs reach an element in their order, as in the plain loops, and its
+   * sum has the same bits. */
   for (int64_t kw = w->kernel[2] - 1; kw >= 0; kw--) {
     const stretch t = stretch_of(w, kw);
     for (int64_t i = 0; i < t.n; i++)

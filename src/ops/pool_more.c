@@ -415,6 +415,9 @@ static neap_status infer_unpool(neap_infer *c, neap_error *error) {
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error,
                            "output_shape expects %d values, the spatial sizes of y, got %d",
                            y.n_dim - 2, sizes->n);
+
+  /* Each size is where the last window ends, without the padding; what a pooling had left over
+   * behind it only `output_shape` can say. */
   neap_window w = neap_window_of(c->attrs, &c->in[0].shape, NULL, NULL);
   for (int i = 0; i < w.n; i++) {
     int d = 3 - w.n + i;

@@ -191,6 +191,8 @@ static void run(const neap_call *call, const loop loops[NEAP_N_DTYPE][2], neap_d
   if (n == 0) return;
   job j = {.x = x, .y = &call->out[0], .scale = scale, .inner = n, .channels = 1};
   if (call->n_in > ZERO && call->in[ZERO].data != NULL) j.zero = &call->in[ZERO];
+  /* With one scale all of x is one row; with several a row lies behind each position of the
+   * axis. */
   if (neap_shape_elems(&scale->type.shape) > 1) {
     int axis = neap_axis(call->attrs[AXIS].i, shape->n_dim);
     j.channels = shape->dim[axis];

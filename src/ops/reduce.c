@@ -153,6 +153,8 @@ static void store(const job *j, int64_t begin, int64_t n, const neap_accumulator
   float *f32 = (float *)out->data + begin;
   double *f64 = (double *)out->data + begin;
   for (int64_t k = 0; k < n; k++) {
+    /* Floats of all widths are accumulated in f, integers and bool in i. A mean is divided here, in
+     * double, so that it is rounded once. */
     switch (out->type.dtype) {
       case NEAP_DTYPE_F32: f32[k] = (float)(acc[k].f / j->divisor); break;
       case NEAP_DTYPE_F64: f64[k] = acc[k].f / j->divisor; break;

@@ -415,6 +415,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (attrs[LEAST].i > attrs[MOST].i)
     return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "least = %lld is above most = %lld",
                            (long long)attrs[LEAST].i, (long long)attrs[MOST].i);
+
+  /* One scale for all, or one for each channel. */
   NEAP_TRY(neap_infer_rank(c, 1, 0, 1, error));
   if (scale->n_dim == 1) {
     NEAP_TRY(neap_infer_axis(c, AXIS, x->n_dim, &axis, error));

@@ -69,6 +69,9 @@ static void run(const neap_call *call) {
   int time = neap_axis(call->attrs[TIME_AXIS].i, x->n_dim),
       batch = neap_axis(call->attrs[BATCH_AXIS].i, x->n_dim), low = NEAP_MIN(time, batch),
       high = NEAP_MAX(time, batch);
+
+  /* An item is all that lies behind both axes: it is moved as bytes, in one piece. Which of the
+   * axes comes first decides how far apart two steps of a sequence are. */
   int64_t behind = neap_shape_span(x, high + 1, x->n_dim);
   if (neap_shape_elems(x) == 0) return;
   job k = {call,
