@@ -59,6 +59,8 @@ local function prior_box(n, x, image)
   local step_w = p:number("step_w", p:number "step") or width / x.shape[4]
   if x.shape[3] * x.shape[4] * #boxes > 1 << 20 then n:fail "more than a million boxes" end
 
+  -- Place by place and box by box, as the layers that say offsets and scores count them. Corners
+  -- are shares of the image, so that its size drops out.
   local places, variances = {}, {}
   for row = 0, x.shape[3] - 1 do
     for column = 0, x.shape[4] - 1 do
@@ -185,6 +187,9 @@ local function detection_output(n, loc, conf, prior)
     n:fail("bottoms (%s), (%s) for %d boxes, 4 and %d of each are expected",
       table.concat(loc.shape, ","), table.concat(conf.shape, ","), count, classes)
   end
+
+  -- Of each class so many of the best are compared, each with each: K^2 numbers a class, which
+  -- bounds K.
   local best, keep = nms:int("top_k", -1), p:int("keep_top_k", -1)
   best = best > 0 and math.min(best, count) or count
   if best > 1000 then n:fail("nms_param: top_k of %d, at most 1000", best) end
@@ -204,6 +209,8 @@ local function detection_output(n, loc, conf, prior)
       { shape = { images, #labels, count } })
     boxes[k] = F.GatherElements({ all, at }, { axis = 3 })
   end
+
+  -- Which of these are boxes at all, and which are left when better ones have taken theirs.
   local least = net:const(threshold)
   local valid = kit.cast(F.Gt { values, least }, "f32")
   local alive = survivors(net, valid, covers(net, boxes, nms:number("nms_threshold", 0.3)))
@@ -218,6 +225,8 @@ local function detection_output(n, loc, conf, prior)
   local function taken(x)
     return F.GatherElements({ kit.reshape(x, { images, all }), place }, { axis = 2 })
   end
+
+  -- The columns of a row, each (images, keep), and -1 in all of them where no box is left.
   local image = {}
   for i = 1, images do image[i] = kit.fill(keep, i - 1) end
   local class = F.Expand(kit.reshape(kit.cast(label, "f32"), { 1, #labels, 1 }),

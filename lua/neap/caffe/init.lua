@@ -63,6 +63,7 @@ local function inputs_of(rows, o, notes)
   end
   for _, row in ipairs(rows) do
     if row.type == "Input" then
+      -- One shape serves all tops; a shape of the caller's comes before what the file says.
       local shapes = row.shape and { row.shape }
         or #row.tops > 0 and row.message:message("input_param"):messages "shape"
       for k, top in ipairs(row.tops) do
@@ -102,6 +103,7 @@ end
 local function walk(model, phase, rows, o)
   local part = { phase = phase, rows = rows, notes = {}, found = {} }
 
+  -- The phase's own inputs: a layer of data may be there in one of both.
   part.inputs, part.names = graph.of_phase(inputs_of, part.rows, o, part.notes)
   part.batch = batch_of(part.inputs)
   part.net = net_module.new(graph.clean(model.name))
@@ -110,6 +112,8 @@ local function walk(model, phase, rows, o)
     inputs[input.name] = part.net:input(graph.clean(input.name), input.shape, input.dtype)
   end
 
+  -- Parameters are noted as the layers ask for them; one without a rate of its own is declared, and
+  -- gets no gradient.
   part.run = graph.run(part.rows, { net = part.net, phase = phase, inputs = inputs,
     hint = nets.stages_hint(model),
     make = function(net, spec)
@@ -278,6 +282,7 @@ end
 --- A net in a workspace: {net =, workspace =, notes =}.
 local function as_function(m, o)
   local model = nets.read(m, o.without)
+  -- One phase makes one net: that of inference, if neither caller nor file says another.
   local phase = o.phase or model.state.phase or "TEST"
 
   local one = {}

@@ -53,6 +53,7 @@ local function example(row)
     return c and h and w and { c, h, w } or nil
   end
 
+  -- A source that has the name of a known set is of its size, whatever a crop leaves of that.
   local set = known.set_of(p:text "source")
   if set then
     local shape = { table.unpack(set.shape) }
@@ -60,6 +61,7 @@ local function example(row)
     return shape, ("as of %s, after its source's name"):format(set.name)
   end
   if row.type == "VideoData" then channels = video_channels(p) end
+  -- A crop says both sides. HDF5 and Python layers do not apply one.
   if crop and (row.type ~= "HDF5Data" and row.type ~= "Python") then
     return { channels or 3, crop, crop }, not channels and "3 channels are taken for granted" or nil
   end

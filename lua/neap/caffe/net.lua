@@ -160,6 +160,8 @@ local function inputs_of(m)
       or four input_dim, are expected for each", #names, #shapes, #dims)
   end
 
+  -- Each becomes a layer of type Input, with an empty message of its own: who reads layers needs no
+  -- second case.
   local rows = {}
   for i, name in ipairs(names) do
     local shape = shapes[i] and shapes[i]:ints "dim" or table.move(dims, 4 * i - 3, 4 * i, 1, {})

@@ -81,6 +81,8 @@ local function bn(n, x)
   local function filler(name, value)
     return p:has(name) and p:message(name) or { value = value }
   end
+
+  -- Whatever rates the file gives scale and shift, frozen ones have none.
   if frozen then n.row.params = { { lr_mult = 0 }, { lr_mult = 0 } } end
   local gamma = n:param(1, "weight", c, filler("slope_filler", 1))
   local beta = n:param(2, "bias", c, filler("bias_filler", 0))

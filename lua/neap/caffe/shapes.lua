@@ -118,6 +118,7 @@ local function crop(n, x, like)
     n:fail("%d offsets, expected 1 or %d", #offsets, count)
   end
 
+  -- Dimensions before `from` stay whole. One offset counts for all that are cut, none is 0.
   local axes, starts, ends = {}, {}, {}
   for d = from, #x.shape do
     local offset = offsets[#offsets == 1 and 1 or d - from + 1] or 0

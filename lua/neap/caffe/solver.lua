@@ -147,6 +147,8 @@ local function optimizer_of(m, settings)
   local momentum, delta = m:number("momentum", 0), m:number("delta", 1e-8)
   local beta2, rho = m:number("momentum2", 0.999), m:number("rms_decay", 0.99)
 
+  -- The solver's words for the numbers differ: AdaDelta's rho and Adam's beta1 stand as `momentum`,
+  -- all small terms as `delta`.
   local s = settings
   if word == "SGD" or word == "Nesterov" then
     s.momentum, s.nesterov = momentum, word == "Nesterov" or nil
@@ -205,6 +207,7 @@ local function fit_of(m, notes)
   local steps = m:size("max_iter") or m:fail "max_iter is missing"
   local fit = { steps = steps }
 
+  -- Snapshots go where the file says, or nowhere: no folder is made for them.
   local every, snapshot = m:size("snapshot", 0, 0), m:text "snapshot_prefix"
   local folder = snapshot and (snapshot:match "^(.*)/[^/]*$" or ".")
   if every > 0 and snapshot and exists(folder) then
@@ -213,6 +216,7 @@ local function fit_of(m, notes)
     notes[#notes + 1] = ("no snapshots: there is no folder \"%s\""):format(folder or "")
   end
 
+  -- What only Caffe's log, devices or threads are told by has no meaning here.
   local test = m:ints "test_iter"
   local interval = m:size("test_interval", 0, 0)
   m:leave [[display average_loss debug_info snapshot_diff snapshot_format snapshot_after_train

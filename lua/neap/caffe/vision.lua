@@ -11,6 +11,8 @@ local function sizes(n, p, name, rank, missing, least)
   local stem = name == "kernel_size" and "kernel" or name
   local h, w = p:size(stem .. "_h", nil, least), p:size(stem .. "_w", nil, least)
   local list = p:ints(name)
+
+  -- Sizes by side exclude a list, and there are but two sides.
   if h or w then
     if #list > 0 then n:fail("both %s and %s_h, %s_w are given", name, stem, stem) end
     if rank ~= 2 then n:fail("%s_h and %s_w are for images", stem, stem) end
@@ -121,6 +123,8 @@ local function pooling(n, x)
   p:leave "engine"
   if kind == "STOCHASTIC" then n:fail "stochastic pooling is lacking" end
   local op_name = kind == "MAX" and "MaxPool" or "AveragePool"
+
+  -- The window is all of x, whatever sizes of one stand there.
   if p:flag "global_pooling" then
     p:leave "kernel_size kernel_h kernel_w ceil_mode"
     local w = { stride = sizes(n, p, "stride", rank, 1, 1), pad = sizes(n, p, "pad", rank, 0, 0) }
@@ -132,6 +136,8 @@ local function pooling(n, x)
 
   local attrs = window(n, p, rank)
   attrs.ceil_mode = rounds_up(n, x, attrs, p)
+
+  -- The mask: positions in the plane, as floats like all of Caffe's blobs.
   if #n.row.tops == 2 then
     if kind ~= "MAX" then n:fail "only a maximum has a second top, a mask" end
     local y, at = F.MaxPoolWithIndices(x, attrs)

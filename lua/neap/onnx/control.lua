@@ -56,6 +56,9 @@ local function choose(n)
       n.env, {}))
   end
 
+  -- Which way is taken only a run can tell: both are built, as branches of an If. What a branch
+  -- gives is copied: it may be a value from outside, or one output twice, and an If's outputs are
+  -- made in it.
   local elems
   local function branch(name)
     return function(net)

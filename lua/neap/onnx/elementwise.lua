@@ -81,6 +81,10 @@ local function cast(n, x, elem)
 
   local to, from = row.dtype, x.dtype
   local result
+
+  -- Floats of 8 and 4 bits are rounded to their grid and kept in f32. uint32 lies in i64, so that
+  -- its wrap is a mask. Integers that get narrower keep their low bits, where Neap's Cast would
+  -- saturate.
   if kit.small_floats[elem] then
     result = kit.small_floats[elem](x)
   elseif kit.is_float(x) and to:match "^[iu]" then

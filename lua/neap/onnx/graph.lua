@@ -332,6 +332,7 @@ function State:run_subgraph(g, around, inputs)
   local _ <close> = setmetatable({}, { __close = function() self.depth = depth end })
   self.depth = depth + 1
 
+  -- What the subgraph does not define it sees in the graph around it, and defines nothing there.
   local env = setmetatable({}, { __index = around })
   for i, input in ipairs(g.inputs) do rawset(env, input.name, inputs[i]) end
   self:run_graph(g, env)

@@ -211,6 +211,7 @@ local function name_all(net, model, values, made)
     outputs[i] = { x = blob, name = output.name }
   end
 
+  -- All names at once: one that is free only when another goes could not be given alone.
   local renames, names = names_of(net, outputs, made), {}
   for i, v in ipairs(outputs) do names[i] = renames[v.x.name] or v.x.name end
   if next(renames) then net = net:rename(renames) end
@@ -235,6 +236,8 @@ function onnx.build(model, o, declare)
   local net = net_module.new(graph.clean(model.graph.name))
   local weights, sized, notes, given, input_names = {}, {}, {}, {}, {}
 
+  -- Inputs that are bound to constants are values already; the others become inputs of the net, of
+  -- the sizes that are said or assumed.
   local values = onnx.constants(model, o)
   for _, t in ipairs(model.graph.initializers) do given[t.name] = true end
   for _, input in ipairs(onnx.fed(onnx.open_inputs(model), o)) do

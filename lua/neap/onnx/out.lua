@@ -389,6 +389,8 @@ end
 local function name_all(model, graph)
   local taken = model.taken
 
+  -- Names are taken by all graphs of a model: a subgraph sees those around it, and one of its own
+  -- would hide them.
   local function free(name)
     local base, k = name, 1
     while taken[name] do
@@ -430,6 +432,8 @@ local function written(model, g, name_of)
     end)
     return { name = name_of(v), elem = kit.elem_of[v.dtype], dims = dims }
   end
+
+  -- Constants that a node reads are noted: they become the initializers, and others are left out.
   return { name = g.name or "graph", inputs = kit.map(g.inputs, typed),
     outputs = kit.map(g.outputs, typed),
     nodes = kit.map(g.nodes, function(node)
@@ -536,6 +540,7 @@ function out.model(o)
   local name_of = name_all(model, graph)
   local tables = written(model, graph, name_of)
 
+  -- Sorted, since a walk over a table has no order and the same net gives the same file.
   tables.initializers = {}
   for v in pairs(model.used) do
     table.insert(tables.initializers, { name = name_of(v), tensor = v.tensor:contiguous() })

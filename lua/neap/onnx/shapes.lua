@@ -40,6 +40,7 @@ local function shape_for(n, x, list, keep_zero)
     out[i] = size
   end
 
+  -- Of no elements any size fits the open place: 0 keeps them none.
   if open then
     local all = kit.product(x.shape)
     if known == 0 and all ~= 0 or known ~= 0 and all % known ~= 0 then
@@ -113,6 +114,7 @@ local function slice(n, x)
     local size = x.shape[d]
     local first, count, step = range_of(starts[i], ends[i], steps[i], size)
     local at = #attrs.axes + 1
+    -- An empty range is written as 1 to 0, which Neap's Slice takes for any size.
     if count == 0 then
       attrs.starts[at], attrs.ends[at], attrs.steps[at] = 1, 0, 1
     else
@@ -155,6 +157,8 @@ local function constant(n)
     local is_weight = kit.is_float(t.tensor) and #t.tensor.shape > 0
     return { x = t.tensor, elem = t.elem, parameter = is_weight }
   end
+
+  -- One number or a list; an empty list is a tensor of no elements, not a missing value.
   for _, kind in ipairs { "int", "float", "ints", "floats" } do
     local value = n[kind](n, "value_" .. kind)
     local dtype = kind:match "^int" and "i64" or "f32"

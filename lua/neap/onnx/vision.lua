@@ -47,6 +47,7 @@ local function window(n, x, kernel)
   w.stride = numbers(n, "strides", rank, 1, 1)
   w.dilation = numbers(n, "dilations", rank, 1, 1)
 
+  -- auto_pad excludes `pads`: SAME makes ceil(size / stride) windows, VALID takes those that fit.
   local auto = auto_pad(n)
   if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
     w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
@@ -142,6 +143,8 @@ end
 local function max_unpool(n, x, indices)
   local attrs, rank = window(n, x), #x.shape - 2
 
+  -- The size that windows side by side make. Indices count in that plane, so it comes first and the
+  -- larger shape is framed around it.
   local inferred = {}
   for d = 1, rank do
     inferred[d] = (x.shape[d + 2] - 1) * attrs.stride[d] - attrs.pad[d] - attrs.pad[d + rank]

@@ -140,6 +140,7 @@ function graph_of(file, number, notes)
   local g, made = file.graphs[number], file.made
   if made[number] == false then kit.fail("subgraph %d runs itself", number) end
   if made[number] then return made[number] end
+  -- The mark comes before the nodes, whose attributes may name subgraphs, and so lead back here.
   made[number] = false
   name_all(g.tensors, number)
   local nodes = kit.map(g.nodes, function(row, i)

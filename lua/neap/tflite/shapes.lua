@@ -446,6 +446,7 @@ local function shares(n, size, out)
   if align then step = (1024 * (size - 1) + (out - 1) // 2) // (out - 1) end
   local rows = {}
   for i = 0, out - 1 do
+    -- Two neighbours; at the border both are the same row, which gets all 1024.
     local at = i * step + (half and step // 2 - 512 or 0)
     local low = math.max(0, math.min(at // 1024, size - 1))
     local high = math.max(0, math.min((at + 1023) // 1024, size - 1))

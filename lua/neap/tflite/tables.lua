@@ -55,10 +55,13 @@ local function hard_swish(t, y)
   return function(q)
     local x = (q - t.zero[1]) * 128
     local r = x
+    -- A multiplier above 1 is applied as shifts: all but one before the product, the last behind
+    -- it, each saturating, as the kernel does to keep bits.
     if share_e > 0 then r = half_word(r << (share_e - 1)) end
     r = high_product(r, share)
     if share_e > 0 then r = half_word(r << 1) end
     if share_e < 0 then r = shifted(r, -share_e) end
+    -- From -2^15..2^15 to a share of 0..2^15.
     r = (r + (1 << 15)) // 2
     local v = cut(r * high_product(x, out), 1 << 15)
     v = out_e < 0 and shifted(v, -out_e) or v << out_e
@@ -83,6 +86,8 @@ local function in_thirds(t, most_shift)
   for shift = 0, most_shift do
     if scale == 2.0 ^ (shift - 12) then return function(q) return q * (3 << shift) end end
   end
+
+  -- As the largest multiplier of 15 bits and a shift.
   local m, shift = scale * 4096 * 3, 0
   while m <= 32767 / 2 and shift <= 30 do m, shift = m * 2, shift + 1 end
   m = math.floor(m)
