@@ -55,6 +55,7 @@ local function weights_of(model, globs, who)
   local list, seen = {}, {}
   for path, m in model:modules() do
     local own = is_pruned_class(m) and m._params.weight
+    -- Layers that share a weight have one mask, by the storage.
     local storage = own and names.storage_record(own)
     if own and not seen[storage] and matches(path, globs) then
       if not storage.shape then

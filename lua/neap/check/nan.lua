@@ -60,6 +60,8 @@ end
 -- inputs }.
 local function first_in(ws, net, fed)
   local own <close>, whole = run_again(ws, net, fed)
+
+  -- In the order in which they ran: those before the first bad one have given only finite numbers.
   for _, row in ipairs(whole:_ops()) do
     for _, name in ipairs(row.outputs) do
       local y = name and value_of(own, name)

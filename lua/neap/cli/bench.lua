@@ -28,6 +28,9 @@ return {
     end
     local cli, bench, core = require "neap.cli", require "neap.bench", require "neap.core"
     local options = require "neap.memory.options"
+
+    -- The head waits for the first row: a net that can't be read leaves nothing but its error. Rows
+    -- are shown as they come, since each takes seconds.
     local head = not args.json and bench.head()
     local rows = bench.run {
       nets = #args.nets > 0 and args.nets or nil,

@@ -17,6 +17,8 @@ return {
       print((commands[topic] or parser):get_help())
       return
     end
+
+    -- A command comes before a page, a page before a name of the library.
     for _, page in ipairs(topics.pages()) do
       if topic == page then return print(topics.texts(topic)[1]) end
     end

@@ -41,6 +41,7 @@ return {
       cli.usage "profile: --trace is for profile run NET: calls are not stored one by one"
     end
     if args.format and not args.trace then cli.usage "profile: --format is for --trace FILE" end
+    -- Options of one action are refused with the others: they would be passed over in silence.
     local has_net = args.action == "run" or args.action == "kernels"
     if args.steps and args.action ~= "run" then
       cli.usage "profile: --steps is for profile run NET"
@@ -72,6 +73,8 @@ return {
     end
     local db <close> = cli.database(args)
     if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end
+    -- Without a number the newest run that was measured op by op: uuids grow with time, run numbers
+    -- of merged files need not.
     local id = args.what and math.tointeger(tonumber(args.what))
     if args.what and not id then
       cli.usage(("profile show takes a run's number, got \"%s\""):format(args.what))

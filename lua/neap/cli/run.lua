@@ -11,6 +11,8 @@ local function run_net(path, words)
     given[name] = cli.need(neap.load(file))
   end
   for _, note in ipairs(f.notes) do print(note) end
+  -- What is not given is drawn where numbers are floats. Integers are most often positions, of
+  -- which 0 is one that is there.
   for _, input in ipairs(f.net:inputs()) do
     if not given[input.name] then
       local is_float = input.dtype:match "f%d+$"

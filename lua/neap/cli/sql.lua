@@ -34,9 +34,11 @@ return {
       if not name then
         cli.usage(("parameter \"%s\" is not of the form name=value"):format(pair))
       end
+      -- SQLite tells numbers from texts: a value that looks like a number is one.
       params[name] = math.tointeger(tonumber(value)) or tonumber(value) or value
     end
     local db <close> = cli.database(args)
+    -- One word is a canned query's name; SQL has more than one.
     local ask = args.query:match "^[%w_]+$" and db.query or db.sql
     local report = cli.need(ask(db, args.query, params))
     if args.csv then

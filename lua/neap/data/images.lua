@@ -159,6 +159,8 @@ local function list_pictures(path)
   path = path:gsub("/+$", "")
   local names, message = core.list_folder(path)
   for _, name in ipairs(set.must(names, message)) do
+    -- core.list_folder sorts, and marks folders by a slash: so classes have the same numbers on
+    -- every machine.
     local class = name:match "^(.*)/$"
     if class then
       classes[#classes + 1] = class

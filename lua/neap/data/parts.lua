@@ -152,6 +152,9 @@ function Data:folds(k, given)
     fail(("data:folds expects a number of parts, 2 to the %d rows, got %s"):format(#self.rows,
       options.shown(k)))
   end
+
+  -- The rows are dealt into k parts once; each is left out of one fold's training, so that every
+  -- row is validated exactly once.
   local shares, seed, folds = {}, o.seed or self.seed, {}
   for i = 1, k do shares[i] = 1 / k end
   local rows, n_group = shuffled(self, o.stratify, seed, "data:folds: stratify")

@@ -124,6 +124,8 @@ local function fields_apart(given)
   end
   for _, key in ipairs(options.keys(given)) do
     local value = given[key]
+    -- Lists of rows that are no option are fields of rows of any length, tensors fields of one item
+    -- a row; what is left the options' record looks at.
     local is_option = set.is_common(key) or options_of_sequences.fields[key]
     local is_list = not is_option and type(value) == "table"
     if is_list then
@@ -312,6 +314,9 @@ end
 local function epoch(self, k, first)
   k, first = set.epoch_arguments(k, first)
   local list = plan_epoch(self, k)
+
+  -- Which bucket each batch is of is planned for the whole epoch, so that readers know what to read
+  -- ahead; each step then asks the reader whose turn it is.
   local readers, at = readers_of(self, list, first), first - 1
   local function next_batch()
     at = at + 1

@@ -202,6 +202,8 @@ function assignment.recycler(net, o)
     dont_share = list_of(o.dont_share, "memonger.recycler: dont_share"),
     mix_dtypes = o.mix_dtypes,
   })
+
+  -- The engine has lives and interferences; what changes while names are given away is kept here.
   local self = {
     net = net,
     handle = handle,

@@ -357,6 +357,7 @@ local function check_types(net, s, name, blob, subs, n, as_before)
           name, s, text, net:_name(), other),
       })
     end
+    -- The first way on which the type is known says what it must be on the others.
     text = text or other or nil
   end
 end

@@ -57,6 +57,8 @@ blocks.InvertedResidual = class { "InvertedResidual",
     if o.kernel % 2 == 0 then
       fail(("nn.InvertedResidual: kernel expects an odd size, got %d"):format(o.kernel))
     end
+    -- Without more channels the first convolution would only mix them: MobileNetV2's first block
+    -- leaves it out.
     if o.expand ~= 1 then
       self.expand = layers.Conv2d { o.n_in, middle, kernel = 1, bias = false }
       self.expand_norm = norm.BatchNorm2d { middle }
@@ -71,6 +73,7 @@ blocks.InvertedResidual = class { "InvertedResidual",
     self.project = layers.Conv2d { middle, o.n_out, kernel = 1, bias = false }
     self.project_norm = norm.BatchNorm2d { o.n_out }
     self.activate = activations[activation] {}
+    -- The input is added where it has the result's shape.
     self.adds = o.stride == 1 and o.n_in == o.n_out
     self.sizes = ("%d, %d"):format(o.n_in, o.n_out)
   end,

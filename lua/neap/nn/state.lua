@@ -268,6 +268,8 @@ Parameter.__newindex = function(p, key, value)
     if record.role ~= "parameter" then
       fail(name_of(p) .. " is a statistic: no gradient reaches it")
     end
+    -- Nets that were built before have the old gradients: the owner's and the root's are made
+    -- again.
     record.trainable = value
     tree.changed(record.owner)
     tree.changed(root)

@@ -128,6 +128,7 @@ local function infer_types(r, o, types, n_out)
   local out = r.infer and table.pack(r.infer(o, table.unpack(args, 1, n)))
     or { n = n_out, types[1] or false }
   for k = 1, n_out do
+    -- Without infer all outputs have the first input's type.
     local t = out[k] or not r.infer and out[1]
     if type(t) ~= "table" or not record.is("shape", t.shape) then
       fail(("%s: infer gives no { dtype =, shape = } for %s"):format(r.name,

@@ -289,6 +289,7 @@ local function terms_of(equation, n)
     fail(("Einsum: \"%s\" is of %d operands, got %d"):format(equation, #terms, n))
   end
   if right then return terms, right end
+  -- numpy's rule without an arrow: summed over is what stands twice.
   local count, once = {}, {}
   for letter in left:gmatch "%a" do count[letter] = (count[letter] or 0) + 1 end
   for letter, k in pairs(count) do

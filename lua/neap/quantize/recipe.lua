@@ -80,6 +80,9 @@ local function index(r)
       if name then maker[name] = step end
     end
   end
+
+  -- The net's end reads its outputs, too: a value that leaves the net is never folded into what
+  -- reads it.
   for k = 1, r.outputs.n do
     local name = r.outputs[k]
     if name then

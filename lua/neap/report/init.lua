@@ -219,6 +219,9 @@ local function table_text(self, room)
   local cells, widths, numeric = lay_out(self)
   fit(widths, numeric, room)
   local lines = {}
+
+  -- What does not fit side by side goes below: blocks of columns, each with its header and all
+  -- rows.
   for b, block in ipairs(blocks_of(widths, room)) do
     if b > 1 then lines[#lines + 1] = "" end
     for i = 0, #self do

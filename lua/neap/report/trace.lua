@@ -165,6 +165,7 @@ end
 --- A value as a pickle of protocol 2, which memory_viz alone reads: texts, integers, lists, and
 -- tables with names.
 local function pickle(value, out)
+  -- Opcodes: X a text, J and 138 integers of 4 and of 8 bytes, ]( .. e a list, }( .. u a table.
   if type(value) == "string" then
     if not utf8.len(value) then value = value:gsub("[\128-\255]", "?") end
     out[#out + 1] = "X" .. string.pack("<I4", #value) .. value

@@ -69,6 +69,9 @@ local function svg(list, low, high)
     ('<path d="M%d %dH%dM%d %dH%d" stroke="#ccc"/>'):format(
       pad, pad, w - pad, pad, h - pad, w - pad),
   }
+
+  -- Points that are no number are left out, and the line goes on behind them. The picture's y grows
+  -- downward.
   for k, series in ipairs(list) do
     local points = {}
     for i, v in ipairs(series) do

@@ -180,6 +180,7 @@ local function check_feed(net, name)
     fail(("ws:run: feeds are { name = tensor }, got the key %s"):format(tostring(name)))
   end
   if net:_blob(name) or net:_has_local(name) or state.has_blob(net, name) then return end
+  -- What was meant is most often an input: its names are tried before all others.
   local inputs, names = {}, {}
   for _, row in ipairs(net:_blobs()) do
     names[#names + 1] = row.name
