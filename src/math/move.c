@@ -328,9 +328,12 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
   split_run(&w.outer);
   take_inner(&w);
 
-  /* The grain in items: a thread should move about NEAP_GRAIN elements at least. */
+  /* The grain in items. Larger than for what computes: a small box lies in the cache of whoever
+   * wrote it, and to fetch half of it from there costs another thread more than to move it all does
+   * this one (27 us against 7 for 50,000 elements). */
+  enum { MOVE_GRAIN = 4 * NEAP_GRAIN };
   int64_t n = w.n_strip, item_elems = w.inner.n * w.inner.n_row;
   if (w.transpose) item_elems *= NEAP_MIN(w.inner.rows, TILE);
   for (int d = 0; d < w.outer.n_dim; d++) n *= w.outer.dim[d];
-  neap_parallel_for(n, NEAP_MAX(NEAP_GRAIN / item_elems, 1), n_thread, walk_items, &w);
+  neap_parallel_for(n, NEAP_MAX(MOVE_GRAIN / item_elems, 1), n_thread, walk_items, &w);
 }
