@@ -230,17 +230,11 @@ static void remove_dim(neap_move *m, int d) {
     m->out_stride[d] = m->out_stride[d + 1];
 }
 
-/* One dense run is cut in pieces, so that a plain copy uses all threads too. Only where pieces come
- * out even, since a box has no ragged edge. */
-static void split_run(neap_move *m) {
-  enum { PIECE = NEAP_GRAIN };
-  int last = m->n_dim - 1;
-  int64_t n = m->dim[last];
-  if (m->n_dim != 1 || n < 4 * PIECE || n % PIECE != 0) return;
-  int64_t in_stride = m->in_stride[last], out_stride = m->out_stride[last];
-  m->n_dim = 0;
-  neap_move_add(m, n / PIECE, in_stride * PIECE, out_stride * PIECE);
-  neap_move_add(m, PIECE, in_stride, out_stride);
+/* Elements [begin, end) of a box that is one dense run. */
+static void copy_range(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  size_t at = (size_t)begin * w->item_bytes;
+  memcpy(w->out + at, w->in + at, (size_t)(end - begin) * w->item_bytes);
 }
 
 /* From the first to the last element that a box touches, in elements from its origin. */
@@ -323,9 +317,13 @@ void neap_move_run(const neap_move *move, size_t item_bytes, const void *in, voi
   walk w = {.outer = simplify(move), .n_strip = 1, .in = in, .out = out};
   if (NEAP_DEBUG) check_box(&w.outer, item_bytes, in, out);
 
-  /* Wider elements first, since that may leave one dense run; then pieces of it, then the loops. */
+  /* Wider elements first, since that may leave one dense run. It is shared in even ranges, as the
+   * kernels around share what they write: most of a range is in its own thread's cache. */
   w.item_bytes = widen_items(&w.outer, item_bytes);
-  split_run(&w.outer);
+  if (w.outer.n_dim == 1 && w.outer.in_stride[0] == 1 && w.outer.out_stride[0] == 1) {
+    neap_parallel_for(w.outer.dim[0], NEAP_GRAIN, n_thread, copy_range, &w);
+    return;
+  }
   take_inner(&w);
 
   /* The grain in items. Larger than for what computes: a small box lies in the cache of whoever
