@@ -65,5 +65,6 @@ return {
     { "hidden", "integer", 4096, min = 1, doc = "width of the fully connected layers" },
     parts.classes(), parts.image(227, 67), parts.batch(128),
   },
+  published = 60965224,
   build = build,
 }

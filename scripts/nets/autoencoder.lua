@@ -59,5 +59,6 @@ return {
     parts.batch(128),
   },
   nets = { autoencoder = {}, vae = { form = "vae", widths = { 400, 20 } } },
+  published = { autoencoder = 2837314, vae = 652824 },
   build = build,
 }

@@ -75,5 +75,6 @@ return {
     parts.batch(8),
   },
   nets = { bert_base = {}, bert_large = { layers = 24, width = 1024, heads = 16 } },
+  published = { bert_base = 109482240, bert_large = 335141888 },
   build = build, weights = weights, weights_of = "transformers",
 }

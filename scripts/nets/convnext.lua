@@ -56,5 +56,6 @@ return {
     convnext_tiny = {}, convnext_small = { depth = 27 },
     convnext_base = { width = 128, depth = 27 },
   },
+  published = { convnext_tiny = 28589128, convnext_small = 50223688, convnext_base = 88591464 },
   build = build,
 }

@@ -61,5 +61,6 @@ return {
     dcgan = {}, dcgan_generator = { part = "generator" },
     dcgan_discriminator = { part = "discriminator" },
   },
+  published = { dcgan = 6342272, dcgan_generator = 3576704, dcgan_discriminator = 2765568 },
   build = build,
 }

@@ -80,5 +80,8 @@ return {
     densenet121 = {}, densenet161 = { depth = 161, growth = 48 }, densenet169 = { depth = 169 },
     densenet201 = { depth = 201 },
   },
+  published = {
+    densenet121 = 7978856, densenet161 = 28681000, densenet169 = 14149480, densenet201 = 20013928,
+  },
   build = build, weights = weights, weights_of = "torchvision",
 }

@@ -153,5 +153,6 @@ return {
     parts.image(32, 8), parts.batch(16),
   },
   nets = { diffusion_unet = {} },
+  published = { diffusion_unet = 35746307 },
   build = build,
 }

@@ -38,5 +38,6 @@ return {
     efficientnet_b0 = {}, efficientnet_b1 = { depth = 1.1, image = 240 },
     efficientnet_b2 = { width = 1.1, depth = 1.2, image = 288, dropout = 0.3 },
   },
+  published = { efficientnet_b0 = 5288548, efficientnet_b1 = 7794184, efficientnet_b2 = 9109994 },
   build = build,
 }

@@ -54,5 +54,6 @@ end
 return {
   options = { doc = "GoogLeNet, the first Inception net.",
     parts.classes(), parts.image(224, 47), parts.batch(16) },
+  published = 6998552,
   build = build,
 }

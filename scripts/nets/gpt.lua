@@ -87,5 +87,9 @@ return {
     gpt2 = gpt2(12, 768, 12), gpt2_medium = gpt2(24, 1024, 16), gpt2_large = gpt2(36, 1280, 20),
     gpt2_xl = gpt2(48, 1600, 25),
   },
+  published = {
+    gpt = 10795841, chargpt = 826465, gpt2 = 124439808, gpt2_medium = 354823168,
+    gpt2_large = 774030080, gpt2_xl = 1557611200,
+  },
   build = build, weights = weights, weights_of = "transformers",
 }

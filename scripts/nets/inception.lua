@@ -67,5 +67,6 @@ end
 return {
   options = { doc = "Inception v3.", parts.classes(), parts.image(299, 75), parts.batch(16) },
   nets = { inception_v3 = {} },
+  published = { inception_v3 = 23834568 },
   build = build,
 }

@@ -18,5 +18,6 @@ end
 return {
   options = { doc = "LeNet in the form of Caffe's MNIST example.",
     parts.classes(10), parts.batch(64) },
+  published = 431080,
   build = build,
 }

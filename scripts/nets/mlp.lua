@@ -22,5 +22,6 @@ return {
     { "widths", "shape", { 500, 300 }, doc = "widths of the layers between" },
     parts.classes(10), parts.batch(128),
   },
+  published = 545810,
   build = build,
 }

@@ -97,5 +97,9 @@ return {
     mobilenet_v1 = { version = "v1" }, mobilenet_v2 = { version = "v2" },
     mobilenet_v3_small = { version = "v3_small" }, mobilenet_v3_large = { version = "v3_large" },
   },
+  published = {
+    mobilenet_v1 = 4231976, mobilenet_v2 = 3504872, mobilenet_v3_small = 2542856,
+    mobilenet_v3_large = 5483032,
+  },
   build = build,
 }

@@ -74,5 +74,9 @@ return {
     wrn_16_8 = { depth = 16, widen = 8 }, wrn_28_10 = { depth = 28, widen = 10 },
     wrn_40_4 = { depth = 40, widen = 4 },
   },
+  published = {
+    preresnet110 = 1730522, preresnet164 = 1703258, wrn_16_8 = 10961370, wrn_28_10 = 36479194,
+    wrn_40_4 = 8949210,
+  },
   build = build,
 }

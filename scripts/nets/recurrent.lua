@@ -38,5 +38,6 @@ return {
     lstm = {}, gru = { cell = "gru" },
     lstm_ptb = { width = 650, length = 35, vocabulary = 10000, dropout = 0.5, batch = 20 },
   },
+  published = { lstm = 1083969, gru = 822849, lstm_ptb = 19775200 },
   build = build,
 }

@@ -100,5 +100,10 @@ return {
     wide_resnet50_2 = { group_width = 128 }, wide_resnet101_2 = { depth = 101, group_width = 128 },
     resnet18c = { depth = 18, stem = "small", classes = 10, image = 32, batch = 32 },
   },
+  published = {
+    resnet18 = 11689512, resnet34 = 21797672, resnet50 = 25557032, resnet101 = 44549160,
+    resnet152 = 60192808, resnext50_32x4d = 25028904, wide_resnet50_2 = 68883240,
+    wide_resnet101_2 = 126886696, resnet18c = 11173962,
+  },
   build = build, weights = weights, weights_of = "torchvision",
 }

@@ -56,5 +56,8 @@ return {
     resnet20 = { depth = 20 }, resnet32 = { depth = 32 }, resnet44 = { depth = 44 },
     resnet56 = { depth = 56 }, resnet110 = { depth = 110 },
   },
+  published = {
+    resnet20 = 269722, resnet32 = 464154, resnet44 = 658586, resnet56 = 853018, resnet110 = 1727962,
+  },
   build = build,
 }

@@ -159,5 +159,6 @@ return {
     unet = { channels = 1, classes = 2, image = 572 },
     segnet = { form = "segnet", classes = 11 }, fcn8 = { form = "fcn8" },
   },
+  published = { unet = 31030658, segnet = 29449355, fcn8 = 134489759 },
   build = build,
 }

@@ -63,5 +63,6 @@ return {
     { "vocabulary", "integer", 97, min = 1, doc = "different numbers that they are made of" },
     parts.batch(32),
   },
+  published = 1060961,
   build = build,
 }

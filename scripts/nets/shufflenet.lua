@@ -95,5 +95,9 @@ return {
     shufflenet_v2_x0_5 = { width = 0.5 }, shufflenet_v2_x1_0 = { width = 1.0 },
     shufflenet_v2_x1_5 = { width = 1.5 }, shufflenet_v2_x2_0 = { width = 2.0 },
   },
+  published = {
+    shufflenet_v1 = 1865728, shufflenet_v2_x0_5 = 1366792, shufflenet_v2_x1_0 = 2278604,
+    shufflenet_v2_x1_5 = 3503624, shufflenet_v2_x2_0 = 7393996,
+  },
   build = build,
 }

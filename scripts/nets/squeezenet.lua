@@ -52,5 +52,6 @@ return {
     parts.classes(), parts.image(227), parts.batch(32),
   },
   nets = { squeezenet1_0 = { version = "1.0" }, squeezenet1_1 = { version = "1.1" } },
+  published = { squeezenet1_0 = 1248424, squeezenet1_1 = 1235496 },
   build = build,
 }

@@ -59,5 +59,8 @@ return {
     vgg11 = { depth = 11 }, vgg13 = { depth = 13 }, vgg16 = { depth = 16 }, vgg19 = { depth = 19 },
     vgg_a = { depth = 11, batch = 64 },
   },
+  published = {
+    vgg11 = 132863336, vgg13 = 133047848, vgg16 = 138357544, vgg19 = 143667240, vgg_a = 132863336,
+  },
   build = build, weights = weights, weights_of = "torchvision",
 }

@@ -108,5 +108,9 @@ return {
     vit_l_16 = { width = 1024, layers = 24, heads = 16 },
     mixer_s16 = { mix = "mixer", width = 512, layers = 8 }, mixer_b16 = { mix = "mixer" },
   },
+  published = {
+    vit_b_16 = 86567656, vit_b_32 = 88224232, vit_l_16 = 304326632, mixer_s16 = 18528264,
+    mixer_b16 = 59880472,
+  },
   build = build, weights = weights, weights_of = "torchvision",
 }

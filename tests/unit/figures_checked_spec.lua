@@ -7,6 +7,7 @@ local keys_of = require("figures").names_of
 local checked = {
   ["bench/init.lua bench.run"] = "tests/unit/figures_profiled_spec.lua",
   ["bench/memory.lua memory.run"] = "tests/unit/cli_spec.lua",
+  ["bench/zoo.lua zoo.run"] = "tests/unit/zoo_bench_spec.lua",
   ["machine.lua machine.peaks"] = "tests/unit/machine_spec.lua",
   ["check/init.lua check.plan"] = "tests/unit/figures_runs_spec.lua",
   ["check/gradient.lua report_of"] = "tests/unit/check_spec.lua",

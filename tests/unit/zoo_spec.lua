@@ -103,6 +103,7 @@ describe("a net of the zoo has the published parameters and shape, and trains as
         local model = neap.zoo[name]()
         local net, blobs = model:net { batch = 1 }
         assert.are.equal(count, n_parameters(net))
+        assert.are.equal(count, netfile.published(name))
         assert.are.equal("1," .. shape, table.concat(blobs.output.shape, ","))
         local file = netfile.load(name .. ":2", nil, small)
         local r = neap.check.plan(file, { steps = 2, count_steps = 2, poison = true })

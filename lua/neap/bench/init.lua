@@ -6,6 +6,7 @@
 -- to warm up. resident_peak_bytes is the process's; so `bench.run` gives each net a process of its
 -- own when there are several.
 -- @module neap.bench
+local apart = require "neap.bench.apart"
 local core = require "neap.core"
 local neap = require "neap"
 local report = require "neap.report"
@@ -156,37 +157,18 @@ function bench.measure(name, o)
   }
 end
 
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
 --- Measures one net in a process of its own: this program's `bench NET --json`.
 local function measure_apart(name, o)
   -- The same options on its command line, so that both measure the same.
   local words = {
-    quote(o.program),
-    "bench",
-    quote(name),
-    "--json",
-    "--steps",
-    tostring(o.steps),
-    "--seconds",
-    tostring(o.seconds),
+    "bench", name, "--json", "--steps", tostring(o.steps), "--seconds", tostring(o.seconds),
   }
   if not o.train then words[#words + 1] = "--infer" end
-  for _, word in ipairs(o.words or {}) do words[#words + 1] = quote(word) end
+  for _, word in ipairs(o.words or {}) do words[#words + 1] = word end
 
-  -- The other process writes one row as JSON, and says by its exit code how it ended.
-  local pipe = assert(io.popen(table.concat(words, " ")))
-  local text = pipe:read "a"
-  local _, how, code = pipe:close()
-  if how == "signal" or code ~= 0 then
-    error(code == 130 and core.error { code = "interrupted", message = "interrupted" }
-        or name .. ": failed",
-      0)
-  end
-  local row = require("cjson").decode(text)[1]
-  -- JSON knows no integers
-  for key, value in pairs(row) do row[key] = math.tointeger(value) or value end
-  return row
+  local rows, code = apart(o.program, words)
+  if code ~= 0 then error(name .. ": failed", 0) end
+  return rows[1]
 end
 
 --- Measures nets one after the other.

@@ -4,7 +4,8 @@
 -- record (neap.inner.record), `build` gets it read and returns one of the above, and `nets` names
 -- members by the defaults in which they differ. A family without `nets` is one net, of the file's
 -- name. `weights = f(o)` says what other libraries call its parameters (neap.zoo.weights); each
--- family takes an option `weights`.
+-- family takes an option `weights`. `published` is the number of parameters that the source gives,
+-- of a family with several `nets` a table by name.
 --
 -- `mem_param` holds wherever the file is planned or run, as in a net of Caffe's, unless memory
 -- options say something else.
@@ -99,6 +100,14 @@ end
 function netfile.options(name)
   local member = zoo()[name]
   return member and record_of("neap.zoo." .. name, member.family, member.defaults)
+end
+
+--- How many parameters a net of the zoo has by its source; nil for a net that names none.
+function netfile.published(name)
+  local member = zoo()[name]
+  local counts = member and member.family.published
+  if type(counts) == "table" then return counts[name] end
+  return counts
 end
 
 --- A file of the name in the folder $NEAP_NETS. @return text, chunk name; nil where there is none
