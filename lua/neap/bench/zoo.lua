@@ -164,7 +164,9 @@ local columns = {
   { "net", -23, function(r) return r.net .. ":" .. r.batch end },
   {
     "parameters", 12,
-    function(r) return r.parameters .. (r.published and mark(r.parameters == r.published) or " ") end,
+    function(r)
+      return r.parameters .. (r.published and mark(r.parameters == r.published) or " ")
+    end,
   },
   { "arena", 8, function(r) return mib(r.arena_bytes) end },
   { "bound", 9, function(r) return mib(r.lower_bound_bytes) .. mark(r.proved) end },
