@@ -100,6 +100,8 @@ static void run(const neap_call *call) {
   const neap_attr_value *padding = &call->attrs[PADDING_IDX];
   if (padding->given) places.skip = padding->i < 0 ? padding->i + places.n_row : padding->i;
 
+  /* No ids and no bags: there is nothing to write, and no scratch. */
+  if (call->scratch == NULL) return;
   int64_t *end = call->scratch, *order = end + y->dim[0], n = 0, begin = 0;
   int64_t *bag = call->n_out > 1 ? call->out[1].data : NULL;
   const neap_operand *share = call->n_out > 2 ? &call->out[2] : NULL;

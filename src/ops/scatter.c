@@ -121,13 +121,13 @@ void neap_combine(const neap_call *call, const neap_places *p, neap_scatter_how 
 void neap_scatter(const neap_call *call, const neap_places *p, neap_scatter_how how,
                   const neap_operand *table, const neap_operand *updates, const neap_operand *out,
                   bool quiet) {
-  int64_t *end = call->scratch, *order = end + p->n_row;
   named by = {p, quiet ? NULL : call};
   /* Nothing to write, but places that name no row are faults all the same. */
   if (is_empty(p)) {
     for (int64_t i = 0; i < p->n_place; i++) (void)row_named(&by, i);
     return;
   }
+  int64_t *end = call->scratch, *order = end + p->n_row;
   neap_sort_by_row(p->n_place, p->n_row, row_named, &by, end, order);
   neap_combine(call, p, how, end, order, table, updates, out);
 }
