@@ -171,6 +171,7 @@ layer { name: "loss" type: "SoftmaxWithLoss" bottom: "f" bottom: "label"
   include { phase: TRAIN } loss_weight: 0.5 }]],
   [[input: "l" input_shape { dim: 1 dim: 16 } input: "c" input_shape { dim: 1 dim: 12 }
 input: "data" input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }
+input: "is" input_shape { dim: 1 dim: 1 dim: 2 dim: 8 }
 layer { name: "r" type: "Reshape" bottom: "l" top: "r"
   reshape_param { shape { dim: 0 dim: 4 dim: 2 dim: -1 } } }
 layer { name: "m" type: "Permute" bottom: "r" top: "m"
@@ -180,6 +181,10 @@ layer { name: "pb" type: "PriorBox" bottom: "r" bottom: "data" top: "pb"
   prior_box_param { min_size: 2 } }
 layer { name: "det" type: "DetectionOutput" bottom: "l" bottom: "c" bottom: "pb" top: "det"
   detection_output_param { num_classes: 3 nms_param { top_k: 3 } keep_top_k: 4 } }
+layer { name: "eval" type: "DetectionEvaluate" bottom: "det" bottom: "is" top: "eval"
+  detection_evaluate_param { num_classes: 3 evaluate_difficult_gt: false } }
+layer { name: "mb" type: "MultiBoxLoss" bottom: "l" bottom: "c" bottom: "pb" bottom: "is" top: "mb"
+  multibox_loss_param { num_classes: 3 code_type: CENTER_SIZE bp_inside: true } }
 layer { name: "v" type: "Deconvolution" bottom: "data" top: "v"
   convolution_param { num_output: 2 kernel_size: 4 stride: 2 } }
 layer { name: "k" type: "Crop" bottom: "v" bottom: "data" top: "k"

@@ -68,6 +68,11 @@ end
 function data.transform(part, phase)
   local row = layer_of(part, phase)
   local s, neap = settings_of(row), require "neap"
+  -- Boxes would have to be moved with the pictures, which alone come here.
+  if row.type == "AnnotatedData" and (s.crop > 0 or s.mirror) then
+    kit.fail(("%s: %s mirrors or cuts pictures whose label says where things are: take mean and \z
+      scale off by hand, and move boxes with them"):format(row.message.file, row.message.name))
+  end
   local mean = s.file and mean_of(s.file)
   if #s.values > 0 then mean = core.tensor(s.values, "f32"):reshape(#s.values, 1, 1) end
 

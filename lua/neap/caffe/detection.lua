@@ -1,5 +1,6 @@
 --- Layers of SSD.
 -- @module neap.caffe.detection
+local boxes = require "neap.caffe.boxes"
 local core = require "neap.core"
 local kit = require "neap.caffe.kit"
 local F = kit.F
@@ -25,19 +26,19 @@ local function box_sizes(n, p)
 
   -- Caffe's order, which the net's other layers count on: for each size the square, the one
   -- between, the ratios.
-  local boxes = {}
+  local list = {}
   for i, size in ipairs(least) do
-    boxes[#boxes + 1] = { size, size }
+    list[#list + 1] = { size, size }
     if most[i] then
       if most[i] <= size then n:fail("max_size %g, min_size %g", most[i], size) end
       local between = math.sqrt(size * most[i])
-      boxes[#boxes + 1] = { between, between }
+      list[#list + 1] = { between, between }
     end
     for _, ratio in ipairs(ratios) do
-      boxes[#boxes + 1] = { size * math.sqrt(ratio), size / math.sqrt(ratio) }
+      list[#list + 1] = { size * math.sqrt(ratio), size / math.sqrt(ratio) }
     end
   end
-  return boxes
+  return list
 end
 
 --- Boxes (1, 2, 4 n) around each place of the first bottom, in shares of the second, and their
@@ -47,7 +48,7 @@ local function prior_box(n, x, image)
   n:check_rank(1, x, 4)
   n:check_rank(2, image, 4)
   local p = n:options "prior_box_param"
-  local boxes, clip, offset = box_sizes(n, p), p:flag("clip", false), p:number("offset", 0.5)
+  local sizes, clip, offset = box_sizes(n, p), p:flag("clip", false), p:number("offset", 0.5)
   local variance = p:numbers "variance"
   if #variance == 0 then variance = { 0.1 } end
   if #variance ~= 1 and #variance ~= 4 then n:fail("%d variances, 1 or 4", #variance) end
@@ -57,7 +58,7 @@ local function prior_box(n, x, image)
   local width = p:size("img_w", p:int "img_size") or image.shape[4]
   local step_h = p:number("step_h", p:number "step") or height / x.shape[3]
   local step_w = p:number("step_w", p:number "step") or width / x.shape[4]
-  if x.shape[3] * x.shape[4] * #boxes > 1 << 20 then n:fail "more than a million boxes" end
+  if x.shape[3] * x.shape[4] * #sizes > 1 << 20 then n:fail "more than a million boxes" end
 
   -- Place by place and box by box, as the layers that say offsets and scores count them. Corners
   -- are shares of the image, so that its size drops out.
@@ -65,7 +66,7 @@ local function prior_box(n, x, image)
   for row = 0, x.shape[3] - 1 do
     for column = 0, x.shape[4] - 1 do
       local cx, cy = (column + offset) * step_w, (row + offset) * step_h
-      for _, box in ipairs(boxes) do
+      for _, box in ipairs(sizes) do
         local w, h = box[1] / 2, box[2] / 2
         local corners = { (cx - w) / width, (cy - h) / height, (cx + w) / width, (cy + h) / height }
         for i = 1, 4 do
@@ -79,74 +80,37 @@ local function prior_box(n, x, image)
   return n.state.net:const(core.tensor({ { places, variances } }, "f32"))
 end
 
--- ---- DetectionOutput ----------------------------------------------------------------------------
-
---- Item k of the last dimension of (.., 4), without it.
-local function part(x, k)
-  local last = #x.shape
-  return F.Squeeze(F.Slice(x, { axes = { last }, starts = { k }, ends = { k } }),
-    { axes = { last } })
+--- The classes but the background.
+local function foreground(n, classes, background)
+  local labels = {}
+  for c = 0, classes - 1 do
+    if c ~= background then labels[#labels + 1] = c end
+  end
+  if #labels == 0 then n:fail "it has no class but the background" end
+  return labels
 end
 
-local codes = { "NONE", "CORNER", "CENTER_SIZE", "CORNER_SIZE" }
+-- ---- DetectionOutput ----------------------------------------------------------------------------
 
 --- Corners (N,P) of the boxes that `loc` (N, 4 P) says of the priors (1, 2, 4 P): what it says of
 -- each coordinate is in units of its variance.
 local function decoded(n, p, loc, prior)
-  local count = prior.shape[3] // 4
-  local code, exact = p:word("code_type", codes, "CORNER"), p:flag "variance_encoded_in_target"
-
-  loc = kit.reshape(loc, { loc.shape[1], count, 4 })
-  prior = kit.reshape(prior, { 2, count, 4 })
-  local box, variance = {}, {}
-  for k = 1, 4 do
-    local both = part(prior, k)
-    local function row(i) return F.Slice(both, { axes = { 1 }, starts = { i }, ends = { i } }) end
-    box[k], variance[k] = row(1), row(2)
-  end
-  local function said(k)
-    local l = part(loc, k)
-    return exact and l or F.Mul { l, variance[k] }
-  end
-
-  -- What is said is in units of the prior's sides, but for CORNER; CENTER_SIZE says the middle and
-  -- the logarithm of each side.
-  local width, height = F.Sub { box[3], box[1] }, F.Sub { box[4], box[2] }
-  local sides, corners = { width, height, width, height }, {}
-  if code ~= "CENTER_SIZE" then
-    if code == "NONE" then n:fail "code_type is none of CORNER, CENTER_SIZE, CORNER_SIZE" end
-    for k = 1, 4 do
-      local by = said(k)
-      corners[k] = F.Add { box[k], code == "CORNER" and by or F.Mul { by, sides[k] } }
-    end
-    return corners
-  end
-
-  for k = 1, 2 do
-    local middle = kit.times(F.Add { box[k], box[k + 2] }, 0.5)
-    local at = F.Add { F.Mul { said(k), sides[k] }, middle }
-    local half = kit.times(F.Mul { F.Exp(said(k + 2)), sides[k] }, 0.5)
-    corners[k], corners[k + 2] = F.Sub { at, half }, F.Add { at, half }
-  end
-  return corners
+  local code, exact = boxes.code(n, p), p:flag "variance_encoded_in_target"
+  local corners, variances = boxes.priors(prior)
+  loc = kit.reshape(loc, { loc.shape[1], prior.shape[3] // 4, 4 })
+  local said = boxes.map(variances, function(variance, k)
+    local l = boxes.part(loc, k)
+    return exact and l or F.Mul { l, variance }
+  end)
+  return boxes.decoded(code, said, corners)
 end
 
 --- 1 where box i of (..,K) covers more than `most` of box j with it, as (..,i,j), j behind i.
 local function covers(net, corners, most)
   local k = corners[1].shape[3]
-  local function rows(x) return F.Unsqueeze(x, { axes = { 4 } }) end
-  local function columns(x) return F.Unsqueeze(x, { axes = { 3 } }) end
-
   -- The part of both over the whole of both, without a quotient: both > most (a + b - both).
-  local sides, areas = {}, {}
-  for d = 1, 2 do
-    local low = F.Maximum { rows(corners[d]), columns(corners[d]) }
-    local high = F.Minimum { rows(corners[d + 2]), columns(corners[d + 2]) }
-    sides[d] = F.Relu(F.Sub { high, low })
-    areas[d] = F.Relu(F.Sub { corners[d + 2], corners[d] })
-  end
-  local both, area = F.Mul { sides[1], sides[2] }, F.Mul { areas[1], areas[2] }
-  local whole = F.Sub { F.Add { rows(area), columns(area) }, both }
+  local both, of_row, of_column = boxes.areas(corners, corners)
+  local whole = F.Sub { F.Add { of_row, of_column }, both }
   local more = kit.cast(F.Gt { both, kit.times(whole, most) }, "f32")
   -- A box takes away worse ones alone: those behind it.
   local behind = core.eager("Triu", { core.eager("Constant", {}, { shape = { k, k }, value = 1 }) },
@@ -196,24 +160,21 @@ local function detection_output(n, loc, conf, prior)
 
   -- Scores by class, without those of the background; the best of each with their boxes.
   local scores = F.Permute(kit.reshape(conf, { images, count, classes }), { axes = { 1, 3, 2 } })
-  local labels = {}
-  for c = 0, classes - 1 do
-    if c ~= background then labels[#labels + 1] = c end
-  end
+  local labels = foreground(n, classes, background)
   local label = net:const(core.tensor(labels, "i64"))
   scores = F.Gather({ scores, label }, { axis = 2 })
   local values, at = F.TopK(scores, { k = best, axis = 3 }, 2)
-  local corners, boxes = decoded(n, p, loc, prior), {}
+  local corners, best_of = decoded(n, p, loc, prior), {}
   for k = 1, 4 do
     local all = F.Expand(F.Unsqueeze(corners[k], { axes = { 2 } }),
       { shape = { images, #labels, count } })
-    boxes[k] = F.GatherElements({ all, at }, { axis = 3 })
+    best_of[k] = F.GatherElements({ all, at }, { axis = 3 })
   end
 
   -- Which of these are boxes at all, and which are left when better ones have taken theirs.
   local least = net:const(threshold)
   local valid = kit.cast(F.Gt { values, least }, "f32")
-  local alive = survivors(net, valid, covers(net, boxes, nms:number("nms_threshold", 0.3)))
+  local alive = survivors(net, valid, covers(net, best_of, nms:number("nms_threshold", 0.3)))
 
   -- The best of all classes.
   local all = #labels * best
@@ -231,12 +192,110 @@ local function detection_output(n, loc, conf, prior)
   for i = 1, images do image[i] = kit.fill(keep, i - 1) end
   local class = F.Expand(kit.reshape(kit.cast(label, "f32"), { 1, #labels, 1 }),
     { shape = { images, #labels, best } })
-  local row = F.Stack({ net:const(core.tensor(image, "f32")), taken(class), score, taken(boxes[1]),
-    taken(boxes[2]), taken(boxes[3]), taken(boxes[4]) }, { axis = 3 })
+  local row = F.Stack({ net:const(core.tensor(image, "f32")), taken(class), score,
+    taken(best_of[1]), taken(best_of[2]), taken(best_of[3]), taken(best_of[4]) }, { axis = 3 })
   local found = F.Unsqueeze(F.Gt { score, none }, { axes = { 3 } })
   return kit.reshape(F.Where { found, row, net:const(-1.0) }, { 1, 1, images * keep, 7 })
 end
 
+-- ---- DetectionEvaluate --------------------------------------------------------------------------
+
+--- Boxes of a label, of whatever images, in one row of G: {corners = four of (G), image, class,
+-- difficult, valid}. Of rows (images,1,R,8) the image is where they stand (neap.caffe.boxes).
+local function boxes_in_row(n, label)
+  local images, net = label.shape[1], n.state.net
+  local own = boxes.of_label(n, label, images)
+  local rows = label.shape[#label.shape - 1]
+  local function flat(x) return kit.reshape(x, { images * rows }) end
+
+  local image = images == 1 and boxes.part(kit.reshape(kit.cast(label, "f32"), { rows, 8 }), 1)
+    or flat(F.Expand(F.Unsqueeze(boxes.count(net, images), { axes = { 2 } }),
+      { shape = { images, rows } }))
+  return { corners = boxes.map(own.corners, flat), image = image, class = flat(own.class),
+    difficult = flat(own.difficult), valid = flat(own.valid) }
+end
+
+--- Of D detections (image, class, ..) the box that each is for, of G: {overlap = (D), best = index
+-- (D)}; an overlap of -1 where its image has no box of its class.
+local function box_of_each(net, found, own)
+  local function same(a, b)
+    return F.Eq { F.Unsqueeze(a, { axes = { 2 } }), F.Unsqueeze(b, { axes = { 1 } }) }
+  end
+  local comparable = F.LogicalAnd {
+    F.LogicalAnd { same(found.image, own.image), same(found.class, own.class) },
+    F.Unsqueeze(own.valid, { axes = { 1 } }) }
+  local overlap = F.Where { comparable, boxes.overlap(net, found.corners, own.corners),
+    net:const(-1.0) }
+  return F.Max(overlap, { axes = { 2 } }), F.ArgMax(overlap, { axis = 2 })
+end
+
+--- Whether each of D detections is right, whether it is wrong, and which of G boxes count: of those
+-- that hit one box the best is right, the others find it twice. Boxes that are hard to see count
+-- neither way, unless they are asked for.
+local function judged(net, found, own, threshold, with_difficult)
+  local overlap, best = box_of_each(net, found, own)
+  local hit = F.Ge { overlap, net:const(threshold) }
+  local n_box, count = own.class.shape[1], best.shape[1]
+
+  local its_own = F.Eq { F.Unsqueeze(best, { axes = { 2 } }),
+    kit.reshape(boxes.count(net, n_box, "i64"), { 1, n_box }) }
+  local claims = F.LogicalAnd { its_own, F.Unsqueeze(hit, { axes = { 2 } }) }
+  local winner = F.ArgMax(F.Where { claims, F.Unsqueeze(found.score, { axes = { 2 } }),
+    net:const(-math.huge) }, { axis = 1 })
+  local is_first = F.Eq { F.Gather({ winner, best }, { axis = 1 }),
+    boxes.count(net, count, "i64") }
+  local is_right = F.LogicalAnd { hit, is_first }
+  local is_wrong = F.LogicalNot(is_right)
+  if with_difficult then return is_right, is_wrong, own.valid end
+
+  local easy = F.LogicalNot(own.difficult)
+  local counts = F.LogicalOr { F.LogicalNot(hit), F.Gather({ easy, best }, { axis = 1 }) }
+  return F.LogicalAnd { is_right, counts }, F.LogicalAnd { is_wrong, counts },
+    F.LogicalAnd { own.valid, easy }
+end
+
+--- Rows (-1, class, number of boxes that count, -1, -1) of each class.
+local function rows_of_classes(net, labels, own, counted)
+  local class = net:const(core.tensor(labels, "f32"))
+  local is_of = F.LogicalAnd { F.Eq { F.Unsqueeze(own.class, { axes = { 2 } }),
+    F.Unsqueeze(class, { axes = { 1 } }) }, F.Unsqueeze(counted, { axes = { 2 } }) }
+  local none = net:const(core.full { #labels, value = -1, dtype = "f32" })
+  return F.Stack({ none, class, F.Sum(kit.cast(is_of, "f32"), { axes = { 1 } }), none, none },
+    { axis = 2 })
+end
+
+--- Rows (image, class, score, true positive, false positive), (1, 1, C + D, 5). As Caffe has them:
+-- of each of C classes first (-1, class, number of boxes, -1, -1); then of each detection, in the
+-- order in which they come. Caffe gives rows for those that are there; here one that is not is a
+-- row of -1.
+local function detection_evaluate(n, detections, label)
+  n:expect(2, 2)
+  local p, net, shape = n:options "detection_evaluate_param", n.state.net, detections.shape
+  local classes = p:size "num_classes" or n:fail "num_classes is missing"
+  local background, threshold = p:int("background_label_id", 0), p:number("overlap_threshold", 0.5)
+  local with_difficult = p:flag("evaluate_difficult_gt", true)
+  if p:has "name_size_file" then n:fail "name_size_file, boxes in pixels, is not read" end
+  if shape[#shape] ~= 7 then
+    n:fail("detections of (%s), rows of 7 are expected", table.concat(shape, ","))
+  end
+  local labels = foreground(n, classes, background)
+
+  local own, column, count = boxes_in_row(n, label), {}, kit.product(shape, 1, #shape - 1)
+  detections = kit.reshape(detections, { count, 7 })
+  for k = 1, 7 do column[k] = boxes.part(detections, k) end
+  local found = { image = column[1], class = column[2], score = column[3],
+    corners = { column[4], column[5], column[6], column[7] } }
+  local is_right, is_wrong, counted = judged(net, found, own, threshold, with_difficult)
+
+  local rows = F.Stack({ found.image, found.class, found.score, kit.cast(is_right, "f32"),
+    kit.cast(is_wrong, "f32") }, { axis = 2 })
+  local is_there = F.Ge { F.Unsqueeze(found.image, { axes = { 2 } }), net:const(0.0) }
+  rows = F.Where { is_there, rows, net:const(-1.0) }
+  local head = rows_of_classes(net, labels, own, counted)
+  return kit.reshape(F.Concat({ head, rows }, { axis = 1 }), { 1, 1, #labels + count, 5 })
+end
+
 return function(layer)
   layer.PriorBox, layer.DetectionOutput = prior_box, detection_output
+  layer.DetectionEvaluate = detection_evaluate
 end

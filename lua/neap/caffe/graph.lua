@@ -159,7 +159,7 @@ end
 local function take_losses(state, row)
   for k, top in ipairs(row.tops) do
     local weight = row.loss_weights[k]
-      or (k == 1 and row.type:match "Loss$" and row.type ~= "MultiBoxLoss" and 1 or 0)
+      or (k == 1 and row.type:match "Loss$" and 1 or 0)
     if weight ~= 0 then
       state.losses[#state.losses + 1] = { blob = state.env[top], weight = weight, name = top }
     end

@@ -77,9 +77,9 @@ local function inputs_of(rows, o, notes)
         add(top, own)
       end
     elseif graph.is_data(row) then
-      local shapes, note = known.shapes(row, given)
+      local shapes, own = known.shapes(row, given)
       for _, top in ipairs(row.tops) do add(top, shapes[top]) end
-      notes[#notes + 1] = note
+      table.move(own, 1, #own, #notes + 1, notes)
     end
   end
   return list, names
@@ -304,7 +304,7 @@ function caffe.net_file(path, batch, o)
   local m, message, code = caffe.read_text(path)
   if not m then return nil, message, code end
   return guarded(path, function()
-    if caffe.is_solver(m) then return require("neap.caffe.solver").net_file(m, batch) end
+    if caffe.is_solver(m) then return require("neap.caffe.solver").net_file(m, batch, o) end
     local model = nets.read(m)
     local parts = walk_all({ TRAIN = model, TEST = model }, o)
     if not is_batched(parts) then

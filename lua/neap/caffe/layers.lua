@@ -7,7 +7,7 @@ local layers = { by_type = {} }
 function layers.find(type_name) return layers.by_type[type_name] end
 
 for _, family in ipairs { "inputs", "vision", "elementwise", "norms", "shapes", "losses",
-  "detection", "recurrent" } do
+  "detection", "multibox", "recurrent" } do
   require("neap.caffe." .. family)(layers.by_type)
 end
 

@@ -299,8 +299,9 @@ solver.test_rows, solver.test_every = setmetatable({}, { __mode = "k" }),
   setmetatable({}, { __mode = "k" })
 
 --- The net of a solver's file as a net file's table, with the solver's optimizer.
-function solver.net_file(m, batch)
-  local t = solver.trainer(m, {}, true)
+-- @param o table of neap.import's options
+function solver.net_file(m, batch, o)
+  local t = solver.trainer(m, o, true)
   local file = caffe.as_file(t.model, batch)
   file.optimizer = t.optimizer
   return file

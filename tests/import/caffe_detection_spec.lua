@@ -1,0 +1,413 @@
+-- Caffe's layers of detectors: the loss of SSD against loops that say what its authors' Caffe does,
+-- the judging of detections against a case worked out by hand, and the collection's detector
+-- trained.
+local neap = require "neap"
+local kit = require "import.caffe_kit"
+
+local folder = "../shared/data/caffe-prototxt/mobilenet-ssd/"
+
+-- ---- the loss, in loops -------------------------------------------------------------------------
+
+local function area(b) return math.max(b[3] - b[1], 0) * math.max(b[4] - b[2], 0) end
+
+--- What two boxes have in common over what both cover.
+local function jaccard(a, b)
+  local w = math.min(a[3], b[3]) - math.max(a[1], b[1])
+  local h = math.min(a[4], b[4]) - math.max(a[2], b[2])
+  if w <= 0 or h <= 0 then return 0 end
+  return w * h / (area(a) + area(b) - w * h)
+end
+
+--- The box of each prior, or nil: the best pairs first, then whatever overlaps enough.
+-- @return matches by prior, the largest overlap of each prior
+local function match(boxes, priors, o)
+  local of, overlap, most, free = {}, {}, {}, {}
+  for p, prior in ipairs(priors) do
+    overlap[p], most[p] = {}, 0
+    local crosses = false
+    for k = 1, 4 do crosses = crosses or prior[k] < 0 or prior[k] > 1 end
+    for b, box in ipairs(boxes) do
+      local v = jaccard(prior, box)
+      if o.inside_only and crosses then v, of[p] = 0, false end
+      overlap[p][b], most[p] = v > 1e-6 and v or 0, math.max(most[p], v > 1e-6 and v or 0)
+    end
+  end
+
+  for b in ipairs(boxes) do free[b] = true end
+  for _ = 1, #boxes do
+    local best, at, its = 0, nil, nil
+    for p in ipairs(priors) do
+      for b in ipairs(boxes) do
+        if of[p] == nil and free[b] and overlap[p][b] > best then
+          best, at, its = overlap[p][b], p, b
+        end
+      end
+    end
+    if at then of[at], free[its] = its, nil end
+  end
+  for p in ipairs(o.match ~= "BIPARTITE" and priors or {}) do
+    local best = -1
+    for b in ipairs(of[p] == nil and boxes or {}) do
+      if overlap[p][b] > best and overlap[p][b] >= (o.threshold or 0.5) and overlap[p][b] > 0 then
+        best, of[p] = overlap[p][b], b
+      end
+    end
+  end
+  return of, most
+end
+
+--- What would have to be said of a prior, in units of its variances.
+local function encode(code, box, prior, variance)
+  local w, h = prior[3] - prior[1], prior[4] - prior[2]
+  local sides, t = { w, h, w, h }, {}
+  for k = 1, 4 do
+    if code == "CENTER_SIZE" then
+      local d = (k - 1) % 2 + 1
+      local middle = (box[d] + box[d + 2] - prior[d] - prior[d + 2]) / 2 / sides[d]
+      t[k] = k <= 2 and middle or math.log((box[d + 2] - box[d]) / sides[d])
+    else
+      t[k] = (box[k] - prior[k]) / (code == "CORNER_SIZE" and sides[k] or 1)
+    end
+    t[k] = t[k] / variance[k]
+  end
+  return t
+end
+
+local function class_loss(scores, class, is_logistic)
+  local sum = 0
+  if is_logistic then
+    for c, v in ipairs(scores) do
+      sum = sum + math.log(1 + math.exp(-math.abs(v))) + math.max(v, 0)
+        - (c - 1 == class and v or 0)
+    end
+    return sum
+  end
+  for _, v in ipairs(scores) do sum = sum + math.exp(v) end
+  return math.log(sum) - scores[class + 1]
+end
+
+local function distance(d, is_l2)
+  if is_l2 then return 0.5 * d * d end
+  return math.abs(d) < 1 and 0.5 * d * d or math.abs(d) - 0.5
+end
+
+--- The loss of images {loc = {P of 4}, conf = {P of C}, boxes = rows of 8}.
+local function reference(images, priors, variances, o)
+  local place, class, n_pos, background = 0, 0, 0, o.background or 0
+  for _, image in ipairs(images) do
+    local boxes = {}
+    for _, row in ipairs(image.boxes) do
+      local is_hard = row[8] ~= 0 and o.difficult == false
+      if row[1] >= 0 and not is_hard then
+        boxes[#boxes + 1] = { row[4], row[5], row[6], row[7], class = row[2] }
+      end
+    end
+
+    local of, most = match(boxes, priors, o)
+    local own, rest = 0, {}
+    for p in ipairs(priors) do
+      local box = of[p] and boxes[of[p]]
+      local loss = class_loss(image.conf[p], box and box.class or background, o.logistic)
+      if box then
+        own, class = own + 1, class + loss
+        local t = encode(o.code or "CORNER", box, priors[p], variances[p])
+        for k = 1, 4 do
+          local said = image.loc[p][k] / (o.exact and variances[p][k] or 1)
+          place = place + distance(said - t[k], o.l2)
+        end
+      elseif o.mines == false then
+        class = class + loss
+      elseif of[p] == nil and most[p] < (o.neg_overlap or 0.5) then
+        rest[#rest + 1] = loss
+      end
+    end
+    table.sort(rest, function(a, b) return a > b end)
+    for k = 1, math.min(#rest, math.floor(own * (o.ratio or 3))) do class = class + rest[k] end
+    n_pos = n_pos + own
+  end
+  local over = ({ FULL = #images * #priors, BATCH_SIZE = #images, NONE = 1 })[o.norm]
+    or math.max(n_pos, 1)
+  return (place * (o.weight or 1) + class) / over, n_pos
+end
+
+-- ---- cases --------------------------------------------------------------------------------------
+
+local N, P, C, R = 3, 12, 4, 5
+
+--- Three pictures with two, no and five boxes, some of which hardly overlap a prior, and what a net
+-- says; the same each time.
+local function case(seed)
+  neap.seed(seed)
+  local function draw(n) return neap.rand(n, 4):totable() end
+  local priors, variances, images = {}, {}, {}
+  for p, v in ipairs(draw(P)) do
+    local x, y, side = v[1] * 0.9, v[2] * 0.9, 0.15 + 0.3 * v[3]
+    priors[p] = { x - side / 2, y - side / 2, x + side / 2, y + side / 2 * (0.5 + v[4]) }
+    variances[p] = { 0.1, 0.1, 0.2, 0.2 }
+  end
+  for i, count in ipairs { 2, 0, 5 } do
+    local boxes = {}
+    for b, v in ipairs(draw(R)) do
+      -- Near a prior, or anywhere.
+      local near = priors[(b * 3 + i) % P + 1]
+      local box = b <= 3 and { near[1] + 0.05 * v[1], near[2] + 0.05 * v[2], near[3], near[4] }
+        or { v[1] * 0.7, v[2] * 0.7, v[1] * 0.7 + 0.2, v[2] * 0.7 + 0.3 * v[3] + 0.02 }
+      boxes[b] = { b <= count and 7 or -1, (b + i) % (C - 1) + 1, 0, box[1], box[2], box[3], box[4],
+        b == 2 and 1 or 0 }
+    end
+    images[i] = { boxes = boxes, loc = (neap.randn(P, 4) * 0.7):totable(),
+      conf = (neap.randn(P, C) * 2):totable() }
+  end
+  return images, priors, variances
+end
+
+local function flat(list)
+  local out = {}
+  for _, row in ipairs(list) do table.move(row, 1, #row, #out + 1, out) end
+  return out
+end
+
+--- The layer's text and its bottoms as tensors.
+local function bottoms(images, priors, variances)
+  local loc, conf, label = {}, {}, {}
+  for i, image in ipairs(images) do
+    loc[i], conf[i], label[i] = flat(image.loc), flat(image.conf), { image.boxes }
+  end
+  return neap.tensor(loc), neap.tensor(conf), neap.tensor { { flat(priors), flat(variances) } },
+    neap.tensor(label)
+end
+
+local function text(more, norm)
+  return ([[type: "MultiBoxLoss" %s multibox_loss_param { num_classes: %d %s }]]):format(
+    norm and ("loss_param { %s }"):format(norm) or "", C, more or "")
+end
+
+local function loss_of(words, norm, ...)
+  return kit.layer(text(words, norm), { bottoms(...) })
+end
+
+local function near(want, got, most)
+  assert.is_true(math.abs(want - got) <= (most or 2e-5) * math.max(1, math.abs(want)),
+    ("%.7g, expected %.7g"):format(got, want))
+end
+
+describe("the loss of SSD", function()
+  it("is what its authors' loops compute, whatever the parameters", function()
+    local list = {
+      { "", {} }, { "code_type: CENTER_SIZE", { code = "CENTER_SIZE" } },
+      { "code_type: CORNER_SIZE loc_weight: 2.5", { code = "CORNER_SIZE", weight = 2.5 } },
+      { "code_type: CENTER_SIZE encode_variance_in_target: true",
+        { code = "CENTER_SIZE", exact = true } },
+      { "loc_loss_type: L2", { l2 = true } },
+      { "conf_loss_type: LOGISTIC", { logistic = true } },
+      { "match_type: BIPARTITE", { match = "BIPARTITE" } },
+      { "overlap_threshold: 0.2 neg_overlap: 0.1", { threshold = 0.2, neg_overlap = 0.1 } },
+      { "neg_pos_ratio: 0.7", { ratio = 0.7 } },
+      { "mining_type: NONE", { mines = false } },
+      { "do_neg_mining: true", {} },
+      { "use_difficult_gt: false", { difficult = false } },
+      { "ignore_cross_boundary_bbox: true", { inside_only = true } },
+      { "background_label_id: 0", { norm = "FULL" }, "normalization: FULL" },
+      { "", { norm = "BATCH_SIZE" }, "normalize: false" },
+      { "", { norm = "NONE" }, "normalization: NONE" },
+      { "", {}, "normalization: VALID" },
+    }
+    for seed = 1, 3 do
+      local images, priors, variances = case(seed)
+      for _, row in ipairs(list) do
+        local want, n_pos = reference(images, priors, variances, row[2])
+        assert.is_true(n_pos > 2)
+        near(want, loss_of(row[1], row[3], images, priors, variances))
+      end
+    end
+  end)
+
+  it("matches what the net makes of priors, where that is asked for", function()
+    local images, priors, variances = case(4)
+    -- Nothing said is the prior itself; a box said exactly is one that is matched.
+    for _, image in ipairs(images) do
+      for p in ipairs(priors) do image.loc[p] = { 0, 0, 0, 0 } end
+    end
+    near(loss_of("", nil, images, priors, variances),
+      loss_of("use_prior_for_matching: false", nil, images, priors, variances))
+    local far = { priors = {}, said = {} }
+    for p, prior in ipairs(priors) do
+      far.priors[p] = { prior[1] - 1, prior[2] - 1, prior[3] - 1, prior[4] - 1 }
+    end
+    assert.equal(0, loss_of("match_type: BIPARTITE", nil, images, far.priors, variances))
+    for _, image in ipairs(images) do
+      for p in ipairs(priors) do image.loc[p] = { 10, 10, 5, 5 } end
+    end
+    -- By the moved priors: the classes of those that are matched are what counts in both.
+    local moved = loss_of("use_prior_for_matching: false loc_weight: 0", nil, images, far.priors,
+      variances)
+    near(loss_of("loc_weight: 0", nil, images, priors, variances), moved)
+  end)
+
+  it("has one class of things where that is asked for, and no gradient outside", function()
+    local images, priors, variances = case(5)
+    for _, image in ipairs(images) do
+      for _, row in ipairs(image.conf) do row[3], row[4] = nil, nil end
+    end
+    local function run(words)
+      local parts = { bottoms(images, priors, variances) }
+      return kit.layer(([[type: "MultiBoxLoss" multibox_loss_param { num_classes: 2 %s }]]):format(
+        words), parts)
+    end
+    local agnostic = run "map_object_to_agnostic: true"
+    for _, image in ipairs(images) do
+      for _, row in ipairs(image.boxes) do row[2] = 1 end
+    end
+    near(run "", agnostic)
+    -- Priors that leave the picture learn no corner there: a shift of what is said is for nothing.
+    for p in ipairs(priors) do
+      priors[p] = { priors[p][1] - 2, priors[p][2] - 2, priors[p][3], priors[p][4] }
+    end
+    local before = run "bp_inside: true overlap_threshold: 0.001"
+    for _, image in ipairs(images) do
+      for p in ipairs(priors) do image.loc[p][1] = image.loc[p][1] + 3 end
+    end
+    near(before, run "bp_inside: true overlap_threshold: 0.001")
+  end)
+
+  it("takes labels by image or, as Caffe has them, of all images in a row", function()
+    local images, priors, variances = case(6)
+    local parts = { bottoms(images, priors, variances) }
+    local want = kit.layer(text "", parts)
+    local rows = {}
+    for i, image in ipairs(images) do
+      for _, row in ipairs(image.boxes) do
+        rows[#rows + 1] = table.move(row, 2, 8, 2, { row[1] >= 0 and i - 1 or -1 })
+      end
+    end
+    parts[4] = neap.tensor { { rows } }
+    near(want, kit.layer(text "", parts))
+    parts[4] = parts[4]:reshape(N * R, 8)
+    assert.error_matches(function() kit.layer(text "", parts) end, "rows of 8 are expected")
+  end)
+
+  it("has the gradient of its differences", function()
+    local images, priors, variances = case(7)
+    local parts = { bottoms(images, priors, variances) }
+    local source = {}
+    for i, x in ipairs(parts) do
+      source[i] = kit.input("in" .. i, table.unpack(x.shape))
+    end
+    source[5] = ('layer { name: "it" bottom: "in1" bottom: "in2" bottom: "in3" bottom: "in4" '
+      .. 'top: "loss" %s }'):format(text "code_type: CENTER_SIZE")
+    local f = assert(kit.import(table.concat(source)))
+    local net = f.net:clone()
+    local grads = net:gradient("loss", { wrt = { "in1", "in2" } })
+    net:outputs { "loss", grads.in1, grads.in2 }
+    local feeds = { in1 = parts[1], in2 = parts[2], in3 = parts[3], in4 = parts[4] }
+    local out = f.workspace:run(net, feeds)
+    local moved = 0
+    for name, grad in pairs { in1 = out[grads.in1.name], in2 = out[grads.in2.name] } do
+      local x, eps = feeds[name], 1e-3
+      for j = 1, x.shape[2], 5 do
+        local function at(d)
+          local y = x:clone()
+          y:set(y:at(3, j) + d, 3, j)
+          feeds[name] = y
+          return f.workspace:run(f.net, feeds).loss:item()
+        end
+        local slope = (at(eps) - at(-eps)) / (2 * eps)
+        feeds[name] = x
+        assert.is_true(math.abs(slope - grad:at(3, j)) < 5e-3,
+          ("%s %d: %g, %g"):format(name, j, slope, grad:at(3, j)))
+        moved = moved + (slope ~= 0 and 1 or 0)
+      end
+    end
+    assert.is_true(moved > 4)
+  end)
+
+  it("is refused what it does not read, and boxes of the background", function()
+    local images, priors, variances = case(8)
+    local function refused(why, words)
+      local ok, err = pcall(loss_of, words, nil, images, priors, variances)
+      assert.is_false(ok)
+      assert.matches(why, tostring(err))
+    end
+    refused("HARD_EXAMPLE is not read", "mining_type: HARD_EXAMPLE")
+    refused("share_location: false", "share_location: false")
+    refused("nms_param", "nms_param { nms_threshold: 0.5 }")
+    refused("contradict", "do_neg_mining: false")
+    refused("background_label_id is 9", "background_label_id: 9")
+    refused("2 classes", "map_object_to_agnostic: true")
+    refused("nothing reads overlap_treshold .* did you mean \"overlap_threshold\"",
+      "overlap_treshold: 0.5")
+    for _, row in ipairs(images[1].boxes) do row[2] = 0 end
+    refused("4", "")
+  end)
+end)
+
+describe("Caffe's judging of detections", function()
+  it("tells right from wrong ones, and counts what there was to find", function()
+    -- Two pictures: the first has two boxes of class 1, one of them hard to see, and one of 2; the
+    -- second has one of class 2.
+    local label = neap.tensor { {
+      { { 0, 1, 0, 0, 0, 0.5, 0.5, 0 }, { 0, 1, 0, 0.5, 0.5, 1, 1, 1 },
+        { 0, 2, 0, 0.5, 0, 1, 0.5, 0 } } }, {
+      { { 0, 2, 0, 0.1, 0.1, 0.3, 0.3, 0 }, { -1, 0, 0, 0, 0, 0, 0, 0 },
+        { -1, 0, 0, 0, 0, 0, 0, 0 } } } }
+    local found = neap.tensor { { {
+      { 0, 1, 0.9, 0, 0, 0.5, 0.45 },     -- the first box
+      { 0, 1, 0.8, 0, 0.05, 0.5, 0.5 },   -- the same one again
+      { 0, 1, 0.7, 0.5, 0.5, 1, 0.95 },   -- the hard one
+      { 0, 2, 0.6, 0, 0, 0.5, 0.5 },      -- of another class
+      { -1, -1, -1, -1, -1, -1, -1 },
+      { 1, 2, 0.5, 0.1, 0.1, 0.3, 0.25 }, -- right
+      { 1, 1, 0.4, 0.1, 0.1, 0.3, 0.3 },  -- no box of its class
+      { 0, 1, 0.95, 0, 0, 0.45, 0.5 } } } } -- the first box, better than all
+    local function judged(words)
+      return kit.layer(([[type: "DetectionEvaluate" detection_evaluate_param { num_classes: 3
+        %s }]]):format(words), { found, label })[1][1]
+    end
+    local function marks(rows)
+      local list = {}
+      for i = 1, 8 do list[i] = ("%d%d"):format(rows[i + 2][4], rows[i + 2][5]) end
+      return table.concat(list, " ")
+    end
+    local all = judged ""
+    assert.equal(10, #all)
+    assert.same({ { -1, 1, 2, -1, -1 }, { -1, 2, 2, -1, -1 } }, { all[1], all[2] })
+    assert.equal("01 01 10 01 -1-1 10 01 10", marks(all))
+    local easy = judged "evaluate_difficult_gt: false overlap_threshold: 0.8"
+    assert.same({ { -1, 1, 1, -1, -1 }, { -1, 2, 2, -1, -1 } }, { easy[1], easy[2] })
+    assert.equal("01 01 00 01 -1-1 01 01 10", marks(easy))
+  end)
+end)
+
+describe("the collection's SSD", function()
+  local file = io.open(folder .. "solver.prototxt")
+  if not file then
+    pending(folder .. " is not there")
+    return
+  end
+  file:close()
+
+  it("trains by its solver, at a small size, and is judged", function()
+    local t = assert(neap.import(folder .. "solver.prototxt", { shapes = {
+      data = { 2, 3, 64, 64 }, label = { 2, 1, 3, 8 } } }))
+    neap.seed(3)
+    local x, label = neap.rand(2, 3, 64, 64) * 2 - 1, neap.zeros(2, 1, 3, 8)
+    for i = 1, 2 do
+      for b, row in ipairs { { 0, i, 0, 0.1, 0.1, 0.6, 0.7, 0 }, { 0, 20, 0, 0.5, 0.4, 0.9, 1, 0 },
+        { -1, 0, 0, 0, 0, 0, 0, 0 } } do
+        for k, v in ipairs(row) do label:set(v, i, 1, b, k) end
+      end
+    end
+    local before = t.model:param "conv11_mbox_conf.weight".data:clone()
+    for _ = 1, 2 do
+      local row = t:step { data = x, label = label }
+      assert.is_true(row.loss > 0 and row.loss < 100, tostring(row.loss))
+    end
+    assert.is_false(before:equal(t.model:param "conv11_mbox_conf.weight".data))
+
+    -- Rows of the twenty classes, then of 200 detections of each picture.
+    local judged = t:predict(x, label)
+    assert.same({ 1, 1, 20 + 2 * 200, 5 }, judged.shape)
+    assert.same({ -1, 20, 2, -1, -1 }, judged[1][1][20]:totable())
+    t:close()
+  end)
+end)
