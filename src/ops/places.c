@@ -151,11 +151,13 @@ static void copy_rows(void *context, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     int64_t part = i / p->n_place, row = neap_place_row(p, i - part * p->n_place, g->call);
     char *to = g->to + (size_t)i * g->row_bytes;
-    const char *from = g->from + (size_t)(part * p->n_row + row) * g->row_bytes;
-    /* Single elements by their width: a copy of as many bytes as a variable says is a call. */
-    if (row < 0)
+    if (row < 0) { /* it names none: there is nothing to copy from */
       neap_clear_bytes(to, g->row_bytes);
-    else if (g->row_bytes == 4)
+      continue;
+    }
+    /* Single elements by their width: a copy of as many bytes as a variable says is a call. */
+    const char *from = g->from + (size_t)(part * p->n_row + row) * g->row_bytes;
+    if (g->row_bytes == 4)
       memcpy(to, from, 4);
     else if (g->row_bytes == 8)
       memcpy(to, from, 8);
