@@ -106,7 +106,7 @@ local function scores(w, o)
     local cut = m:reshape(down, o.block[1], across, o.block[2])
     return cut:mean { axes = { 2, 4 } }:reshape(down * across)
   end
-  return means(t) / means(core.ones(t.shape)) -- of a block's own weights, without what fills it up
+  return means(t) / means(t * 0 + 1) -- of a block's own weights, without what fills it up
 end
 
 --- A mask with 0 where `keep`, one number for each unit, is 0.
@@ -135,8 +135,8 @@ end
 
 --- 1 where a score exceeds the bound, else 0.
 local function above(list, most)
-  if not most then return core.ones(list:n_element()) end
-  return list:gt(core.tensor(most)):to "f32"
+  if not most then return core.ones { list:n_element(), dtype = list.dtype } end
+  return list:gt(core.tensor(most, list.dtype)):to(list.dtype)
 end
 
 -- ---- the functions ------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ local function report_of(list)
   for i, w in ipairs(list) do
     local t = masked(w)
     local n = t:n_element()
-    local zero = math.tointeger(t:eq(core.tensor(0.0)):to("f64"):sum():item()) or 0
+    local zero = math.tointeger(t:eq(core.tensor(0.0, t.dtype)):to("f64"):sum():item()) or 0
     rows[i] = { layer = w.path, weights = n, zero = zero, share = n > 0 and zero / n or 0,
       masked = w.record.mask ~= nil }
     elements, zeros = elements + n, zeros + zero

@@ -261,6 +261,7 @@ describe("a module", function()
       t["linear2.bias"] = neap.ones(7)
       m:load_state_dict(t)
     end,
+    ["a dtype that parameters can't be"] = function(m) m:to "i8" end,
     ["a tie of different shapes"] = function(m) m:tie("linear1.weight", "linear2.weight") end,
     ["a name that is taken"] = function(m) m.forward = nn.ReLU() end,
     ["a child that is itself"] = function(m) m:add("again", m) end,

@@ -399,6 +399,116 @@ function Module.tie(self, a, b)
   return self
 end
 
+-- ---- another dtype ------------------------------------------------------------------------------
+
+local is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
+
+--- The records below a module that another dtype changes, those that are tied to one with it:
+-- {record = its dtype then}. Statistics are sums over many rows, for which halves have no digits:
+-- they are f32 at the least, as ops take them. A mask is multiplied with its parameter. What holds
+-- integers stays.
+local function changed_dtypes(list, dtype)
+  local masks, changes = {}, {}
+  for _, record in ipairs(list) do
+    local mask = storage_record(record).mask
+    if mask then masks[mask] = true end
+  end
+  local widest = (dtype == "f32" or dtype == "f64") and dtype or "f32"
+  for _, record in ipairs(list) do
+    local to = record.role == "state" and not masks[record] and widest or dtype
+    local storage = storage_record(record)
+    if is_float[storage.dtype] then changes[record], changes[storage] = to, to end
+  end
+  for _, record in ipairs(list) do
+    if record.tied and changes[storage_record(record)] then
+      changes[record] = changes[storage_record(record)]
+    end
+  end
+  return changes
+end
+
+--- What a model knows of its input, with floats in another dtype.
+local function look_in(look, dtype)
+  if type(look) ~= "table" then return look end
+  local out = {}
+  for key, value in pairs(look) do
+    out[key] = key == "dtype" and is_float[value] and dtype or look_in(value, dtype)
+  end
+  return out
+end
+
+--- Raises where the model's net can't be of the dtypes that its records have now: an op, or a
+-- constant of a forward's own, has another.
+local function check_dtypes(root, dtype)
+  if not (root._fields.input_shape or rawget(root, "_seen")) then return end
+  local ok, err = pcall(Module.net, root, { batch = 2, train = false })
+  if ok or type(err) ~= "table" or rawget(err, "code") ~= "dtype" then return end
+  err.message = ("m:to \"%s\": the model can't be of this dtype: %s"):format(dtype, err.message)
+  err.hint = ("mixed precision, dtype = \"%s\" of a trainer or plan, leaves in f32 what must \z
+    be"):format(dtype)
+  error(err, 0)
+end
+
+--- m:to(dtype) -> self: the parameters below the module become f32, f64, bf16 or f16, in place, as
+-- in PyTorch: rounded once, handles and names as before. Statistics are f32 at the least, integers
+-- stay. What an optimizer kept beside parameters begins anew, their gradients go.
+--
+-- A model, as against a part of one, then takes inputs of that dtype where it took floats (`m:plan`
+-- and `m:net` make such), and computes in it; tensors that it is called on, and the data of a
+-- trainer, are to be of it: x:to(dtype). This is not mixed precision: a `dtype` of a plan or
+-- trainer rounds what is f32, and keeps f32 parameters behind it; a model of halves has no others,
+-- and an update below half a digit of a weight is lost.
+-- @usage model:to("bf16"):eval()
+function Module.to(self, dtype)
+  if type(dtype) ~= "string" or not is_float[dtype] then
+    fail(("m:to expects f32, f64, bf16 or f16, got %s: parameters are floats (neap.quantize makes \z
+      bytes of them)"):format(options.shown(dtype)))
+  end
+  local list, root = records(self)
+  local changes, was = changed_dtypes(list, dtype), {}
+  local fields, seen, is_model = root._fields, rawget(root, "_seen"), self == root
+  local input_shape, input_dtype = fields.input_shape, fields.input_dtype
+  local function declare(dtypes, back)
+    for record, to in pairs(dtypes) do record.dtype = to end
+    if is_model then
+      fields.input_shape = back and input_shape or look_in(input_shape, dtype)
+      rawset(root, "_seen", back and seen or look_in(seen, dtype))
+      local is_other = input_dtype ~= nil and not is_float[input_dtype]
+      fields.input_dtype = (back or is_other) and input_dtype or dtype
+      if back then fields.input_dtype = input_dtype end
+    end
+    tree.changed(root)
+  end
+  for record in pairs(changes) do was[record] = record.dtype end
+
+  -- A net of the new dtypes is built first, and the numbers are made before any is given up: what
+  -- fails leaves the model as it was.
+  local values = {}
+  declare(changes)
+  local ok, err = pcall(function()
+    if is_model then check_dtypes(root, dtype) end
+    for record, to in pairs(changes) do
+      if not record.tied and was[record] ~= to then
+        local ws = record.home and rawget(record.home, "_ws")
+        local value = ws and ws:has(record.home_name) and ws:fetch(record.home_name)
+          or record.value
+        values[record] = value and value:to(to) or false
+      end
+    end
+  end)
+  if not ok then
+    declare(was, true)
+    error(err, 0)
+  end
+  for record, value in pairs(values) do
+    if record.home then take_out(record) end
+    record.value, record.beside = value or nil, nil
+    tree.changed(record.owner)
+  end
+  rawset(root, "_gradients", nil)
+  return self
+end
+
 -- ---- all of them --------------------------------------------------------------------------------
 
 --- Parameters and statistics as {dotted name = tensor (a copy)}, names as from this module; tied
