@@ -122,6 +122,8 @@ local with = {
   ["m:net.params"] = { train = true, loss = nn.MseLoss() },
   ["m:net.guard"] = { train = true, loss = nn.MseLoss() },
   ["m:net.grad_norm"] = { train = true, loss = nn.MseLoss() },
+  ["m:net.loss_scale"] = { train = true, loss = nn.MseLoss() },
+  ["neap.trainer.loss_scale"] = { dtype = "f16" },
   ["neap.data.csv.holdout"] = { split = "valid" }, ["neap.data.text.holdout"] = { split = "train" },
   ["neap.data.chars.holdout"] = { split = "train" },
   ["neap.data.jsonl.holdout"] = { split = "train" },

@@ -183,10 +183,21 @@ local function loss_again(root, o, goal, outs, blobs)
   end
 end
 
+--- The loss times the input "loss_scale", where the net is to have one, and f(gradient) that takes
+-- the factor out again.
+local function scale_loss(net, loss, o)
+  if not o.loss_scale then return loss, function(gradient) return gradient end end
+  local factor = net:input("loss_scale", {}, "f32")
+  local inverse = 1 / factor
+  local function beside(x, f) return x * (x.dtype == "f32" and f or f:to(x.dtype)) end
+  return beside(loss, factor), function(gradient) return beside(gradient, inverse) end
+end
+
 --- Gradients of the parameters, and of the outputs that m:on(.., "backward") watches; then the
 -- update, or, without an optimizer, the gradients as blobs of their own, param "w".grad.
 -- @param o options of m:net
--- @return the blob of all gradients' norm, where it is asked for
+-- @return the blob of all gradients' norm, where it is asked for or looked at: an output, since
+--   what nobody reads is not computed
 local function add_backward(record, loss, o)
   local net, wrt = record.net, trained(record)
   if #wrt == 0 then fail("the model has no trainable parameter") end
@@ -194,10 +205,11 @@ local function add_backward(record, loss, o)
   for _, watch in ipairs(record.watched) do wrt[#wrt + 1] = watch.blob.name end
   -- what the net has against the gradient its plan says, which follows: asked here, the net would
   -- be built twice
-  local names, grads, kept = net:_gradient(loss.name, wrt, true, true), {}, {}
+  local scaled, unscale = scale_loss(net, loss, o)
+  local names, grads, kept = net:_gradient(scaled.name, wrt, true, true), {}, {}
   for i, name in ipairs(wrt) do
     -- Parameters come first in `wrt`, behind them the outputs that are watched.
-    local gradient = net:blob(names[i])
+    local gradient = unscale(net:blob(names[i]))
     if i <= n_param then
       grads[net:blob(name)] = gradient
       kept[#kept + 1] = gradient
@@ -207,7 +219,13 @@ local function add_backward(record, loss, o)
     end
   end
   local norm
-  if o.grad_norm then norm = net:op("GradNorm", kept, { "gradient_norm" }, {}) end
+  if o.loss_scale then
+    -- An infinity or a NaN of any gradient is one of their norm: the step stops before an update.
+    norm = net:op("GradNorm", kept, { "unchecked_norm" }, {})
+    norm = net:op("CheckFinite", { norm }, { "gradient_norm" }, {})
+  elseif o.grad_norm then
+    norm = net:op("GradNorm", kept, { "gradient_norm" }, {})
+  end
 
   -- Without an optimizer nobody in the net reads the gradients: kept, they have bytes of their own
   -- and are there behind the run.
@@ -289,6 +307,9 @@ build.net_fields = {
   { "target", "table|boolean", unset = "as the loss says", says = [[{ shape =, dtype = } of one
       example's label, or false]], doc = "what y looks like; false: the loss takes none" },
   { "grad_norm", "boolean", false, doc = "whether the norm of all gradients is an output" },
+  { "loss_scale", "boolean", false, doc = [[whether the loss is multiplied by the input loss_scale
+      before it is differentiated, and gradients divided by it; the step stops, before anything
+      changes, when one of these is not finite]] },
   { "guard", "boolean", false,
     doc = "whether the step stops, before anything changes, when the loss is not finite" },
   { "traced", "boolean", false, doc = "whether the modules are noted that each op is of" },

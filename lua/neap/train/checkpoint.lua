@@ -24,7 +24,7 @@ local net_of, is_split, drop_held = programs.net_of, programs.is_split, programs
 
 local position_numbers = {
   "step", "batches", "epoch", "in_epoch", "rows", "counted", "first_epoch", "first_step", "best",
-  "since", "held_batches", "held_rows", "held_count",
+  "since", "held_batches", "held_rows", "held_count", "loss_scale", "scaled",
 }
 
 local function write_number(value)

@@ -17,8 +17,8 @@ local copy = require("neap.train.state").copy
 -- methods, and blobs of the model's net.
 local taken = {
   "accumulated", "columns", "csv", "epoch", "grad_norm", "gradient_norm", "held_bytes", "json",
-  "loss", "lr", "ms", "n", "output", "seconds", "skipped", "step", "updated", "updates", "valid",
-  "within", "x", "y",
+  "loss", "loss_scale", "lr", "ms", "n", "output", "seconds", "skipped", "step", "unchecked_norm",
+  "updated", "updates", "valid", "within", "x", "y",
 }
 local is_taken = {}
 for _, name in ipairs(taken) do is_taken[name] = true end

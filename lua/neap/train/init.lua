@@ -20,6 +20,7 @@ local nn = require "neap.nn"
 local objective = require "neap.nn.objective"
 local record = require "neap.inner.record"
 local programs = require "neap.train.programs"
+local scale = require "neap.train.scale"
 local state = require "neap.train.state"
 local handles = require "neap.train.handle"
 local Trainer, start_position = state.Trainer, state.start_position
@@ -86,6 +87,7 @@ local trainer_options = record.declare("neap.trainer", {
     doc = [[mixed precision, as memory's dtype: activations, their gradients and products in bf16 or
       f16; parameters, what updates them, sums and losses stay f32, and so do checkpoints]],
   },
+  scale.field,
   {
     "max_batch", "integer", min = 1, unset = "what fit, or a step, shows",
     doc = "rows of the largest batch: more are refused",
@@ -185,6 +187,7 @@ local function new(given)
   -- Smaller micro-batches are the cheaper way to save memory.
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   self.memory.dtype = o.dtype or self.memory.dtype
+  self.scale = scale.read(o.loss_scale, self.memory.dtype, self.accumulate)
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
 

@@ -178,6 +178,7 @@ local function net_of(self, mode, n, without, fields)
     name = self.name,
     guard = self.nan ~= "off",
     grad_norm = train and self.grad_norm or nil,
+    loss_scale = train and self.scale ~= nil or nil,
     without = without,
   }
   learn_reduction(self, record.reduces, record.reduces_by)

@@ -11,6 +11,7 @@
 -- @module neap.train.state
 local core = require "neap.core"
 local micro = require "neap.train.micro"
+local scale = require "neap.train.scale"
 local tree = require "neap.nn.tree"
 
 --- The class; the other files of this folder add the methods that they are about.
@@ -29,14 +30,15 @@ end
 
 --- Where a run stands: steps done, epochs done, batches done of the epoch under way, and the sums
 -- of what was measured in it. `first_epoch` and `first_step` are where the fit under way began;
--- best and since belong to patience. A step is an update; `batches` counts those that were trained
--- on. The sums' weights are `rows`, and what the loss counts of them, `counted`. What is held are
--- batches since the last update: how many, their rows, and what their means count.
+-- best and since belong to patience, loss_scale and scaled to neap.train.scale. A step is an
+-- update; `batches` counts those that were trained on. The sums' weights are `rows`, and what the
+-- loss counts of them, `counted`. What is held are batches since the last update: how many, their
+-- rows, and what their means count.
 local function start_position()
   return {
     step = 0, batches = 0, epoch = 0, in_epoch = 0, rows = 0, counted = 0, sums = {},
     first_epoch = 0, first_step = 0, best = math.huge, since = 0, held_batches = 0, held_rows = 0,
-    held_count = 0,
+    held_count = 0, loss_scale = 0, scaled = 0,
   }
 end
 
@@ -136,14 +138,17 @@ local function settle(self)
     held_rows = pending.updates and 0 or p.held_rows + pending.rows,
     held_count = pending.updates and 0 or p.held_count + pending.counted,
   })
+  if pending.updates then next_position = copy(next_position, scale.grown(self)) end
   next_position.pending = nil
   self.position = next_position
   return values
 end
 
---- A step that was dropped because its loss is not finite passes its batch by.
-local function skip(self)
-  local next_position = copy(self.position, { in_epoch = self.position.in_epoch + 1 })
+--- A step that was dropped because its loss, or a gradient, is not finite passes its batch by.
+-- @param changes table|nil what else the position becomes
+local function skip(self, changes)
+  local next_position = copy(self.position, changes)
+  next_position.in_epoch = next_position.in_epoch + 1
   next_position.pending = nil
   self.position = next_position
 end
@@ -223,7 +228,7 @@ local function attempt(self, known, ws, f, ...)
   end
 
   -- Blobs that a batch feeds are put back as well: inputs by name, and the rate.
-  local fed = { "lr" }
+  local fed = { "lr", "loss_scale" }
   for name in pairs(self.fields or { x = true, y = true }) do fed[#fed + 1] = name end
   local mark, finish = ws and ws:_mark(true, fed), tree.mark(tree.root_of(self.model))
   local _ <close> = setmetatable({}, { __close = function()

@@ -13,6 +13,7 @@ local core = require "neap.core"
 local micro = require "neap.train.micro"
 local options = require "neap.inner.options"
 local programs = require "neap.train.programs"
+local scale = require "neap.train.scale"
 local state = require "neap.train.state"
 local Trainer, copy, attempt, settle, find_workspace = state.Trainer, state.copy, state.attempt,
   state.settle, state.find_workspace
@@ -53,6 +54,7 @@ local function feed_rate(self)
   self.rate:set(lr)
   self.last_lr = lr
   self.ws:feed("lr", self.rate)
+  scale.feed(self)
   return lr
 end
 
@@ -73,6 +75,30 @@ local function not_finite(self, err)
     got = word,
     hint = "try a smaller learning rate or optim's clip, or nan = \"skip\" to pass such batches by",
   }
+end
+
+--- The same of gradients, by a scale that can't be smaller, or is not to be.
+local function gradients_not_finite(self, err)
+  return core.error {
+    code = "numeric",
+    message = ("the gradients are not finite at step %d, with loss_scale = %g; parameters and \z
+      optimizer are as before it"):format(self.position.step + 1, scale.now(self)),
+    op = "CheckFinite",
+    got = tostring(err):match "(%-?%a+) at element" or "not finite",
+    hint = self.scale.dynamic and "try a smaller learning rate, or optim's clip"
+      or "try loss_scale = \"dynamic\", or a smaller one; nan = \"skip\" passes such batches by",
+  }
+end
+
+--- What follows a run that a number which is not finite has stopped: an error, or its batch is
+-- passed by.
+local function drop(self, err)
+  local is_overflow = scale.is_overflow(err)
+  local changes = is_overflow and scale.shrunk(self) or nil
+  if self.nan == "stop" and not changes then
+    error((is_overflow and gradients_not_finite or not_finite)(self, err), 0)
+  end
+  skip(self, changes)
 end
 
 -- ---- accumulation -------------------------------------------------------------------------------
@@ -198,11 +224,13 @@ local function step(self, batch, last)
   -- The first batch decides the size that plans are made for without data.
   self.batch = self.batch or rows
   local lr = feed_rate(self)
+  local used_scale = self.scale and scale.now(self) -- of this step
   local start = core.clock()
   local ok, err = (is_split(self) and run_micro or run_whole)(self, batch, rows, last)
   local result = {
     ms = (core.clock() - start) * 1e3,
     lr = lr,
+    loss_scale = used_scale,
     updated = ok and self.position.pending.updates,
   }
   if not ok then
@@ -211,10 +239,9 @@ local function step(self, batch, last)
     if not is_not_finite(err) then error(err, 0) end
     keep_batch(self, batch)
     settle(self)
-    if self.nan == "stop" then error(not_finite(self, err), 0) end
 
-    -- `skip`: the batch is passed by, and counts in the epoch alone.
-    skip(self)
+    -- A batch that is passed by counts in the epoch alone.
+    drop(self, err)
     result.skipped, result.loss, result.step = true, 0 / 0, self.position.step
   else
     result.loss = 0 / 0 -- of what counts nothing
@@ -248,7 +275,7 @@ end
 -- counts updates, `updated` tells whether this batch was, `accumulated` how many examples are held
 -- for the next one.
 -- @return table {step, loss, <metric>, ms, lr, held_bytes (of the model's workspace), skipped,
---   updated, accumulated}
+--   updated, accumulated, loss_scale (where the trainer has one)}
 function Trainer:step(batch) return step_on(self, batch, false) end
 
 local function update_held(self)
