@@ -311,13 +311,16 @@ typedef struct index_job {
 
 /* An element of plane p, as the index of element i says; false where it is in another. */
 static bool find_element(const index_job *j, int64_t p, int64_t i, int64_t n, int64_t *at) {
-  *at = j->index[i] - p * n;
-  if (*at >= 0 && *at < n) return true;
+  const int64_t first = p * n;
+  if (j->index[i] >= first && j->index[i] - first < n) {
+    *at = j->index[i] - first;
+    return true;
+  }
   if (j->strict)
     neap_call_fault(j->call,
                     "index %" PRId64 " at element %" PRId64 " is outside its plane of y, %" PRId64
                     " to %" PRId64,
-                    j->index[i], i + 1, p * n, (p + 1) * n - 1);
+                    j->index[i], i + 1, first, first + n - 1);
   return false;
 }
 
