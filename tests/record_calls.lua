@@ -210,7 +210,8 @@ local calls = {
     local is_net = o.workspace and o.workspace ~= io.stdout
     local what = is_net and things.small_net() or nn.Sequential { nn.Linear { 4, 2 }, nn.ReLU() }
     if is_net then o.workspace:init(what) else o.input = o.input or { 4 } end
-    local file = (o.opset or o.outputs) and things.folder .. "/neap_record.onnx" or tensors_file
+    local as_onnx = o.opset or o.outputs or o.dims
+    local file = as_onnx and things.folder .. "/neap_record.onnx" or tensors_file
     assert(neap.export(what, file, o))
     return things.taken(file)
   end,

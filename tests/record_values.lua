@@ -72,6 +72,7 @@ local other = {
   ["db:prune.runs"] = 1, ["db:prune.bytes"] = 1, ["db:export.run"] = 1, ["db:export.tag"] = "none",
   ["db:export.path"] = support.shell "mktemp -d":match "[^\n]+" .. "/rows.json",
   ["neap.export.input"] = { 3, 4 }, ["neap.export.batch"] = 3,
+  ["neap.export.dims"] = { x = { "n" } },
   ["neap.import.outputs"] = { "sum" },
   ["neap.export.opset"] = 15, ["neap.export.outputs"] = { "linear1" },
   ["optim.sequence.schedules"] = { optim.step { 3 }, optim.step { 3 } },

@@ -14,14 +14,18 @@ local fail = core.fail
 local model = {}
 
 local export_options = record.declare("neap.export", { call = "(model, path, {})",
-  doc = [[Writes a model's net for inference, or a net, its parameters and state as a .safetensors
-    file, or as an ONNX file (.onnx): true, or nil, message, code. The file is written beside `path`
-    and renamed: a reader sees the old one or the new one. An ONNX file has what the outputs need,
-    as it infers: no gradients, losses, updates or dropout; what ONNX has no op for is listed, all
-    of it.]],
+  doc = [[Writes a model's net for inference, a net or an imported function, its parameters and
+    state as a .safetensors file, or as an ONNX file (.onnx): true, or nil, message, code. The file
+    is written beside `path` and renamed: a reader sees the old one or the new one. An ONNX file has
+    what the outputs need, as it infers: no gradients, losses, updates or dropout; what ONNX has no
+    op for is listed, all of it.]],
   { "batch", "any", says = "an integer, or for .onnx a name", unset = "1",
     doc = [[of the net that is written of a model; other batches can be run all the same; ONNX: a
       name, "batch", is a dimension that is known when the file is run]] },
+  { "dims", "any", says = 'names by input, { x = { "batch", false, "steps" } }, or true',
+    unset = "of an imported function those of its file; else none", doc = [[ONNX: dimensions of
+      inputs that are known when the file is run, false for one whose size stays; true, of an
+      imported model: those that its file names]] },
   { "opset", "integer", unset = "the oldest from 13 on that has the net's ops", min = 13, max = 26,
     doc = "ONNX: the version of the standard's ops; what it lacks is written in parts" },
   { "outputs", "any", says = "names of blobs", unset = "the net's; of a loss, what it judges",
@@ -39,12 +43,16 @@ local function check_batch(o, as_onnx)
     fail(("neap.export: batch expects an integer of at least 1%s, got %s"):format(
       as_onnx and " or a name" or "", require("neap.inner.options").shown(o.batch)))
   end
-  for _, name in ipairs { "opset", "outputs" } do
+  for _, name in ipairs { "opset", "outputs", "dims" } do
     if o[name] and not as_onnx then fail(("neap.export: %s is for .onnx files"):format(name)) end
   end
 end
 
---- neap.export(model | net, path [, { .. }]) -> true, or nil, message, code: see the record.
+local Imported = { __name = "neap.imported" }
+Imported.__index = Imported
+
+--- neap.export(model | net | function, path [, { .. }]) -> true, or nil, message, code: see the
+-- record.
 -- @usage assert(neap.export(model, "lenet.safetensors"))
 -- local f = assert(neap.import "lenet.safetensors")
 -- print(f(pictures))
@@ -64,18 +72,17 @@ function model.export(what, path, given)
       input_dtype = o.input_dtype }
     ws = what:workspace()
     ws:init(net)
+  elseif getmetatable(what) == Imported then
+    net, ws = what.net, what.workspace
   elseif op.is_net(what) then
     net, ws = what,
       o.workspace or fail("neap.export of a net needs { workspace = ws }, where its parameters are")
   else
-    fail("neap.export expects a model or a net, got a " .. type(what))
+    fail("neap.export expects a model, a net or an imported function, got a " .. type(what))
   end
   if as_onnx then return require("neap.onnx.export")(what, path, o, net, ws) end
   return ws:_export(net, path)
 end
-
-local Imported = { __name = "neap.imported" }
-Imported.__index = Imported
 
 --- What it is called with, and the net that runs then.
 Imported.__tostring = function(self)

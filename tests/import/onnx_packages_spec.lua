@@ -3,20 +3,11 @@
 -- of speech, on sounds. PYTHON says the interpreter, python3 unless set; skipped, with a line that
 -- says so, where it has not the package, or no onnxruntime.
 local neap = require "neap"
-local kit = require "import.onnx_kit"
-
-local python = os.getenv "PYTHON" or "python3"
-
-local function output(code, ...)
-  local command = ("'%s' -c '%s'"):format(python, code)
-  for _, word in ipairs { ... } do command = command .. (" '%s'"):format(word) end
-  local pipe <close> = assert(io.popen(command .. " 2>/dev/null"))
-  return pipe:read "a"
-end
+local peer = require "import.onnx_peer"
 
 --- The files NAME.onnx of a package, nil where it is not there.
 local function models_of(package)
-  local text = output([[
+  local text = peer.output([[
 import importlib.util, pathlib, sys
 import onnxruntime
 for folder in importlib.util.find_spec(sys.argv[1]).submodule_search_locations:
@@ -26,26 +17,12 @@ for folder in importlib.util.find_spec(sys.argv[1]).submodule_search_locations:
   return next(list) and list
 end
 
---- ONNX Runtime's outputs by name, for inputs by name.
-local function by_peer(path, feeds)
-  local folder <close> = kit.folder()
-  assert(neap.save(folder.path .. "/in.npz", feeds))
-  output([[
-import sys, numpy, onnxruntime as ort
-s = ort.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-given = numpy.load(sys.argv[2] + "/in.npz")
-names = [o.name for o in s.get_outputs()]
-y = s.run(names, {i.name: given[i.name] for i in s.get_inputs()})
-numpy.savez(sys.argv[2] + "/out.npz", **dict(zip(names, y)))]], path, folder.path)
-  return assert(neap.load(folder.path .. "/out.npz"))
-end
-
 --- Runs a function on the inputs, and expects what ONNX Runtime gives within 1e-4 of the largest.
 local function agrees(f, path, feeds, constants)
   local all, own = {}, {}
   for name, t in pairs(feeds) do all[name], own[name] = t, t end
   for name, t in pairs(constants or {}) do all[name] = t end
-  local want, got = by_peer(path, all), f(own)
+  local want, got = peer.run(path, all), f(own)
   local outputs = f.net:outputs()
   if #outputs == 1 then got = { [outputs[1]] = got } end
   for name, t in pairs(want) do
@@ -61,7 +38,7 @@ end
 describe("a trained net of a package", function()
   it("classifies files: magika", function()
     local models = models_of "magika"
-    if not models then return pending(python .. " has no magika, or no onnxruntime") end
+    if not models then return pending(peer.python .. " has no magika, or no onnxruntime") end
     local f = assert(neap.import(models.model))
     -- Of each file the first and the last kilobyte; 256 stands for what is not there.
     local function features(path)
@@ -92,7 +69,7 @@ describe("a trained net of a package", function()
 
   it("hears speech: silero-vad", function()
     local models = models_of "silero_vad"
-    if not models then return pending(python .. " has no silero-vad, or no onnxruntime") end
+    if not models then return pending(peer.python .. " has no silero-vad, or no onnxruntime") end
     --- A chunk of a sound at 16 kHz: a voice's pitch and what lies above it, rising and falling.
     local function sound(n, from)
       local x = {}

@@ -1,6 +1,11 @@
---- neap.export to a path that ends in .onnx: which net, which outputs, which batch.
+--- neap.export to a path that ends in .onnx: which net, which outputs, which sizes are open.
+--
+-- What depends on a size that has a name is found out by building the net with that size doubled:
+-- dimensions that double with it are so many times it.
 -- @module neap.onnx.export
 local core = require "neap.core"
+local kit = require "neap.onnx.kit"
+local options = require "neap.inner.options"
 local out = require "neap.onnx.out"
 local fail = core.fail
 
@@ -17,18 +22,166 @@ local function has_versions(net)
   return false
 end
 
-local no_rewrites = { fuse = false }
+-- ---- sizes with names ---------------------------------------------------------------------------
 
---- Shapes of the inputs with `times` the batch.
-local function with_batch(net, times)
-  local o = { fuse = false }
-
-  for _, input in ipairs(net:inputs()) do
-    local shape = table.move(input.shape, 1, #input.shape, 1, {})
-    if shape[1] then shape[1] = shape[1] * times end
-    o[input.name] = shape
+--- The dimensions of a net's inputs that get names, {input = {name | false, ..}}: as `dims` says
+-- them, with the first one's where `batch` is a name.
+-- @param file inputs of an imported model, whose names `dims = true` asks for
+local function named_dims(net, o, file)
+  local out, own = {}, {}
+  if o.dims == true then
+    for i, input in ipairs(net:inputs()) do
+      out[input.name] = kit.map(file and file[i].dims or {}, function(size)
+        return type(size) == "string" and size
+      end)
+    end
+    return out
   end
-  return o
+  for _, input in ipairs(net:inputs()) do
+    own[input.name] = input.shape
+    if type(o.batch) == "string" and #input.shape > 0 then out[input.name] = { o.batch } end
+  end
+  if type(o.batch) == "string" and not next(out) then
+    fail "neap.export: no input of the net begins with a batch"
+  end
+
+  for _, name in ipairs(options.keys(o.dims or {})) do
+    local list, shape = o.dims[name], own[name]
+    if not shape then
+      local near = options.nearest(tostring(name), options.keys(own))
+      fail(("neap.export: dims has \"%s\", the net's inputs are %s%s"):format(tostring(name),
+        table.concat(options.keys(own), ", "), near and (", did you mean \"%s\"?"):format(near)
+          or ""))
+    end
+    if type(list) ~= "table" or #list > #shape then
+      fail(("neap.export: dims.%s expects a list of at most %d names, false for a size that \z
+        stays, got %s"):format(name, #shape, options.shown(list)))
+    end
+    local merged = out[name] or {}
+    for d, word in ipairs(list) do
+      if word and (type(word) ~= "string" or not word:find "%S") then
+        fail(("neap.export: dims.%s: a name, or false, is expected, got %s"):format(name,
+          options.shown(word)))
+      end
+      merged[d] = word or merged[d] or false
+    end
+    out[name] = merged
+  end
+  return out
+end
+
+--- The names of dimensions, in the order of the inputs.
+local function names_in(inputs, dims)
+  local names, seen = {}, {}
+  for _, name in ipairs(inputs) do
+    for _, word in ipairs(dims[name] or {}) do
+      if type(word) == "string" and not seen[word] then
+        seen[word], names[#names + 1] = true, word
+      end
+    end
+  end
+  return names
+end
+
+--- What the names stand for in a net: {name = size}. One name is one size.
+local function sizes_in(net, dims)
+  local sizes = {}
+  for _, input in ipairs(net:inputs()) do
+    for d, word in ipairs(dims[input.name] or {}) do
+      local size = input.shape[d]
+      if type(word) == "string" then
+        if sizes[word] and sizes[word] ~= size then
+          fail(("neap.export: \"%s\" is %d, and %d in \"%s\""):format(word, sizes[word], size,
+            input.name))
+        end
+        sizes[word] = size
+      end
+    end
+  end
+  return sizes
+end
+
+--- Shapes of a net's inputs where names stand for other sizes.
+local function shapes_at(net, dims, sizes)
+  local out = {}
+  for _, input in ipairs(net:inputs()) do
+    local shape = table.move(input.shape, 1, #input.shape, 1, { dtype = input.dtype })
+    for d, word in ipairs(dims[input.name] or {}) do shape[d] = sizes[word] or shape[d] end
+    out[input.name] = shape
+  end
+  return out
+end
+
+--- f(sizes) -> {net =} for a net: with its inputs in other shapes.
+local function of_net(net, dims)
+  return function(sizes)
+    local shapes = { fuse = false }
+    for name, shape in pairs(shapes_at(net, dims, sizes)) do
+      shape.dtype, shapes[name] = nil, shape
+    end
+    return { net = net:expand(shapes) }
+  end
+end
+
+--- The same for a model: a net is asked of it, whose first dimension is the batch.
+local function of_model(model, o, net, dims)
+  return function(sizes)
+    local input, batch = {}, nil
+    local shapes = shapes_at(net, dims, sizes)
+    for i, row in ipairs(net:inputs()) do
+      local shape = shapes[row.name]
+      batch = batch or shape[1]
+      input[i] = table.move(shape, 2, #shape, 1, { dtype = shape.dtype })
+    end
+    local is_asked = o.dims ~= nil
+    return { net = model:net { batch = batch, input = is_asked and input or o.input,
+      input_dtype = o.input_dtype } }
+  end
+end
+
+--- Why two nets are not one net at two sizes, nil where they are.
+local function differs(a, b)
+  local one, other = a:_ops(), b:_ops()
+  for i = 1, math.max(#one, #other) do
+    local x, y = one[i], other[i]
+    if not x or not y or x.type ~= y.type then
+      return ("%s in the place of %s"):format(y and y.type or "nothing", x and x.type or "nothing")
+    end
+  end
+end
+
+--- The net at sizes, and with each of them doubled.
+-- @tparam function build {name = size} -> {net =, ..}
+-- @return {net =, ..}, symbols as neap.onnx.out takes them; nil, why
+local function nets_at(build, names, sizes)
+  local ok, base = pcall(build, sizes)
+  if not ok then return nil, base end
+
+  local symbols = {}
+  for k, name in ipairs(names) do
+    local twice = setmetatable({ [name] = 2 * sizes[name] }, { __index = sizes })
+    local built
+    ok, built = pcall(build, twice)
+    if not ok then return nil, built end
+    local why = differs(base.net, built.net)
+    if why then
+      return nil, core.error { code = "data", message = ("where %s is %d the net has %s, so that \z
+        no one file can say both"):format(name, twice[name], why) }
+    end
+    symbols[k] = { name = name, size = sizes[name], net = built.net, built = built }
+  end
+  return base, symbols
+end
+
+--- The first of several sizes at which nets can be built.
+local function first_nets(build, names, candidates)
+  local first
+  for _, sizes in ipairs(candidates) do
+    local base, symbols = nets_at(build, names, sizes)
+    if base then return base, symbols end
+    first = first or symbols
+  end
+  error(first, 0)
 end
 
 -- ---- outputs ------------------------------------------------------------------------------------
@@ -86,33 +239,93 @@ local function lacking_text(path, lacking)
   return ("%s: ONNX has no %s"):format(path, table.concat(texts, ", "))
 end
 
+--- What an imported function is made of: nets of its file at other sizes, and the numbers that
+-- follow from sizes. The function's own numbers go before the file's.
+local function of_function(f)
+  local open = f._open
+  -- A size that was asked for is one that the file takes; its half is, mostly, too. Files with
+  -- pools or strides want larger ones.
+  local candidates = {}
+  for i, least in ipairs { 2, 2, 16, 64 } do
+    local sizes = {}
+    for _, name in ipairs(open.names) do
+      local asked = (open.asked or {})[name]
+      if type(asked) == "table" then asked = asked[2] end
+      local half = i == 1 and asked and asked >= 4 and asked // 2
+      sizes[name] = half or least
+    end
+    candidates[i] = sizes
+  end
+  -- Numbers that sizes don't change are the function's: those of the file are let go of at once.
+  local function build(sizes)
+    local built, sized = open.build(sizes), {}
+    for name in pairs(built.sized) do sized[name] = built.weights[name] end
+    return { net = built.net, sized = sized }
+  end
+  local base, symbols = first_nets(build, open.names, candidates)
+
+  --- The size that numbers depend on: they are others, or not there, where it is doubled.
+  local function numbers_of(name)
+    local own = base.sized[name]
+    for _, symbol in ipairs(symbols) do
+      local other = symbol.built.sized[name]
+      local is_same = own == other or own and other and own.dtype == other.dtype
+        and table.concat(own.shape, ",") == table.concat(other.shape, ",") and own:equal(other)
+      if not is_same then return symbol.name end
+    end
+  end
+  local function fetch(name) return base.sized[name] or f.workspace:fetch(name) end
+  return base.net, symbols, fetch, numbers_of
+end
+
+--- The net to write, and its symbols: of a net or model with names for its sizes.
+local function of_names(what, o, net)
+  local file = type(what) == "table" and rawget(what, "_onnx")
+  if o.dims == true and not file then
+    fail "neap.export: dims = true is for models of files that name their dimensions"
+  end
+  local dims, inputs = named_dims(net, o, file and file.inputs), {}
+  for i, input in ipairs(net:inputs()) do inputs[i] = input.name end
+  local names, own, symbols = names_in(inputs, dims), sizes_in(net, dims), {}
+
+  -- A size of 1 is like no other: what stands beside it is spread over it.
+  local sizes = {}
+  for _, name in ipairs(names) do sizes[name] = math.max(own[name], net == what and 1 or 2) end
+  if #names > 0 then
+    local build = net == what and of_net(net, dims) or of_model(what, o, net, dims)
+    local base
+    base, symbols = first_nets(build, names, { sizes })
+    net = base.net
+  end
+  return net, symbols
+end
+
 --- Writes the net to the file: true, or nil, message, code, and the list of what ONNX lacks.
--- @param what the model or net, @param o the options, @param net at the batch of the file
+-- @param what the model, net or imported function, @param o the options, @param net at the batch of
+--   the file
 return function(what, path, o, net, ws)
-  -- With a name for the batch the net is written at two batches: what doubles with it depends on
-  -- it. A net says its batch by its inputs; a model is asked for another net.
-  local named, outputs = type(o.batch) == "string" and o.batch, outputs_of(net, o)
-  local twice
-  if named and net == what then
-    twice = net:expand(with_batch(net, 2))
-    net = net:expand(no_rewrites)
+  local symbols, fetch, numbers_of
+  local is_open = type(what) == "table" and rawget(what, "_open") and #what._open.names > 0
+  if is_open and not o.dims and not o.batch then
+    local ok
+    ok, net, symbols, fetch, numbers_of = pcall(of_function, what)
+    if not ok then
+      if type(net) ~= "table" or not net.message then error(net, 0) end
+      return nil, ("%s: %s"):format(path, net.message), "data"
+    end
   else
-    if named then
-      twice = what:net { batch = 4, input = o.input, input_dtype = o.input_dtype }
-    end
-    -- Names that are written again get one for each version.
-    if has_versions(net) then
-      net, twice = net:expand(no_rewrites), twice and twice:expand(no_rewrites)
-    end
+    net, symbols = of_names(what, o, net)
   end
 
-  local first = net:inputs()[1]
-  if named and (not first or #first.shape == 0) then
-    fail "neap.export: no input of the net begins with a batch"
+  -- Names that are written again get one for each version.
+  local outputs = outputs_of(net, o)
+  if has_versions(net) then
+    net = net:expand { fuse = false }
+    for _, symbol in ipairs(symbols) do symbol.net = symbol.net:expand { fuse = false } end
   end
-  local model, lacking = out.model { net = net, twice = twice, batch = named or nil,
-    unit = named and first.shape[1], outputs = outputs, opset = o.opset,
-    fetch = function(name) return ws:fetch(name) end }
+  local model, lacking = out.model { net = net, symbols = symbols, outputs = outputs,
+    opset = o.opset, numbers_of = numbers_of,
+    fetch = fetch or function(name) return ws:fetch(name) end }
   if not model then return nil, lacking_text(path, lacking), "data", lacking end
   return core.write_onnx(path, model)
 end

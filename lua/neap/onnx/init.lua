@@ -295,6 +295,27 @@ local function feed_weights(ws, weights)
   end
 end
 
+--- What the file leaves open, for those that write it again: {names = of sizes, asked = dims of the
+-- options, build = f({name = size}) -> what onnx.build gives}.
+local function open_sizes(build_at, o, inputs)
+  local names, seen = {}, {}
+  for _, input in ipairs(inputs) do
+    local is_said = o.shapes and o.shapes[input.name]
+    for _, size in ipairs(not is_said and input.dims or {}) do
+      if type(size) == "string" and not seen[size] then
+        seen[size], names[#names + 1] = true, size
+      end
+    end
+  end
+  return { names = names, asked = o.dims, build = function(sizes)
+    local dims = {}
+    for _, name in ipairs(names) do dims[name] = sizes[name] end
+    local built, message, code = build_at(setmetatable({ dims = dims }, { __index = o }))
+    if not built then error(core.error { code = code, message = message }, 0) end
+    return built
+  end }
+end
+
 local function as_module(model, o) return require "neap.onnx.module"(model, o) end
 
 --- neap.import and net files of a format whose files `read` gives as models of this form.
@@ -320,9 +341,9 @@ function onnx.reader(read)
     ws:init(built.net)
     collectgarbage() -- the file as tables, many times what the net is
     local f = { net = built.net, workspace = ws, notes = built.notes }
-    f._for = require "neap.onnx.sizes"(f, function(given)
-      return with_model(read, path, given, onnx.build)
-    end, o, inputs, input_names)
+    local function build_at(given) return with_model(read, path, given, onnx.build) end
+    f._for = require "neap.onnx.sizes"(f, build_at, o, inputs, input_names)
+    f._open = open_sizes(build_at, o, inputs)
     return f
   end
 

@@ -3,7 +3,10 @@
 --
 -- A value is {dims =, dtype =} of what a node makes, an input is fed, or a blob holds; `tensor` are
 -- its numbers where the file has them. Values get their names last, so that outputs have theirs.
--- A dimension is a size, or {times = k}: k times the batch, which is known when the model runs.
+-- A dimension is a size, or a table where it is known when the model runs: {text = "batch*4",
+-- times = 4, of = {batch = 1}, sizes =} is so many times sizes that have names; {unknown = why,
+-- sizes =} is one that follows from them otherwise. `sizes` are those of the net that is written
+-- and of each of the others, which have one named size doubled.
 -- @module neap.onnx.out
 local core = require "neap.core"
 local kit = require "neap.onnx.kit"
@@ -49,7 +52,9 @@ function Op:result(k) return self.results[k or 1] end
 --- All sizes as numbers; `what` is said of those that are not.
 function Op:static(dims, what)
   for _, size in ipairs(dims) do
-    if type(size) == "table" then self:lacks("%s depends on the batch", what) end
+    if type(size) == "table" then
+      self:lacks("%s depends on %s", what, size.unknown and "sizes with names" or size.text)
+    end
   end
   return dims
 end
@@ -112,9 +117,22 @@ function Op:as_result(v, dtype, k)
   return dtype == want and v or self:cast(v, want)
 end
 
---- A shape as a value: numbers, or computed from the batch.
+--- A size that is known when the model runs, as a value of one element.
+function Op:size(dim)
+  if dim.unknown then self:lacks("%s", dim.unknown) end
+  local value
+  for _, symbol in ipairs(self.state.model.symbols) do
+    for _ = 1, dim.of[symbol.name] or 0 do
+      local factor = self.state.model.value_of_symbol(self, symbol.name)
+      value = value and self:node("Mul", { value, factor }) or factor
+    end
+  end
+  return dim.times == 1 and value or self:node("Mul", { value, self:const { dim.times } })
+end
+
+--- A shape as a value: numbers, or computed from sizes that are known when the model runs.
 function Op:shape(dims)
-  -- Numbers that follow each other are one constant between the parts that the batch says.
+  -- Numbers that follow each other are one constant between the parts that are computed.
   local parts, run = {}, {}
   local function close()
     if #run > 0 then parts[#parts + 1], run = self:const(run), {} end
@@ -122,9 +140,7 @@ function Op:shape(dims)
   for _, size in ipairs(dims) do
     if type(size) == "table" then
       close()
-      local batch = self.state.model.batch_value(self)
-      parts[#parts + 1] = size.times == 1 and batch
-        or self:node("Mul", { batch, self:const { size.times } })
+      parts[#parts + 1] = self:size(size)
     else
       run[#run + 1] = size
     end
@@ -134,13 +150,19 @@ function Op:shape(dims)
   return #parts == 1 and parts[1] or self:node("Concat", parts, { axis = 0 })
 end
 
---- v with other dimensions. One that depends on the batch is what is left.
+--- v with other dimensions. One that is not known before is what is left; one that stands where it
+-- stood is kept, which 0 says.
 function Op:reshape(v, dims)
   local list, open, has_zero = {}, 0, false
+  for _, size in ipairs(dims) do has_zero = has_zero or size == 0 end
   for d, size in ipairs(dims) do
-    if type(size) == "table" then open = open + 1 end
-    has_zero = has_zero or size == 0
-    list[d] = type(size) == "table" and -1 or size
+    list[d] = size
+    if type(size) == "table" then
+      local before = v.dims and v.dims[d]
+      local stays = size.text and type(before) == "table" and before.text == size.text
+      list[d] = stays and not has_zero and 0 or -1
+      open = open + (list[d] == -1 and 1 or 0)
+    end
   end
   if open > 1 or has_zero and open > 0 then return self:node("Reshape", { v, self:shape(dims) }) end
   if has_zero then self:needs(14) end
@@ -181,45 +203,73 @@ State.__index = State
 --- The net whose ops are written; `view.net` says its types.
 function State:net() return self.sub or self.view.net end
 
---- Attributes of an op, of which one that another batch changes must not be read.
-local function attrs_of(net, i, other)
-  local attrs = net:_attrs(i)
-  if not other then return attrs end
+--- Attributes of an op, of which one that another size changes must not be read.
+-- @param others views of nets that have another size each
+local function attrs_of(net, i, others)
+  local attrs, changed = net:_attrs(i), {}
 
-  -- An attribute that is another at twice the batch can't be a number of a file whose batch is
-  -- open: whoever reads it fails, and the op is lacking.
-  local same, changed = other.net:_attrs(i), {}
-  for key, value in pairs(attrs) do
-    local text, with = tostring(value), tostring(same[key])
-    if type(value) == "table" and type(same[key]) == "table" then
-      text, with = table.concat(value, ","), table.concat(same[key], ",")
+  -- An attribute that is another one where a size is twice as large can't be a number of a file
+  -- that leaves the size open: whoever reads it fails, and the op is lacking.
+  for k, other in ipairs(others) do
+    local same = other.net:_attrs(i)
+    for key, value in pairs(attrs) do
+      local text, with = tostring(value), tostring(same[key])
+      if type(value) == "table" and type(same[key]) == "table" then
+        text, with = table.concat(value, ","), table.concat(same[key], ",")
+      end
+      if text ~= with then changed[key] = changed[key] or others.names[k] end
     end
-    if text ~= with then changed[key] = true end
   end
+  if not next(changed) then return attrs end
   for key in pairs(changed) do attrs[key] = nil end
   return setmetatable(attrs, { __index = function(_, key)
-    if changed[key] then error({ lacks = ("its %s depends on the batch"):format(key) }, 0) end
+    if changed[key] then
+      error({ lacks = ("its %s depends on %s"):format(key, changed[key]) }, 0)
+    end
   end })
 end
 
---- The type of a blob at the batch of the net and at twice that; nothing where it is not known.
+--- How often a size has a factor that makes `twice` of it when it doubles; nil for what grows
+-- otherwise.
+local function power_of(size, twice)
+  local power = 0
+  while size > 0 and size < twice do size, power = 2 * size, power + 1 end
+  return size == twice and power or nil
+end
+
+--- A size by what it is in each net: a number where it is the same in all.
+-- @param sizes {size, size with the first named size doubled, ..}
+-- @param text what it is called where it can't be said
+local function dimension(model, sizes, text)
+  local of, times, names = {}, sizes[1], {}
+  for k, symbol in ipairs(model.symbols) do
+    local power = power_of(sizes[1], sizes[k + 1])
+    if power and power > 0 then of[symbol.name] = power end
+    for _ = 1, power or 1 do
+      if not power or times % symbol.size ~= 0 then
+        return { sizes = sizes, unknown = ("%s is no multiple of %s"):format(text, symbol.name) }
+      end
+      times, names[#names + 1] = times // symbol.size, symbol.name
+    end
+  end
+  if #names == 0 then return sizes[1] end
+  if times ~= 1 then names[#names + 1] = ("%d"):format(times) end
+  return { sizes = sizes, times = times, of = of, text = table.concat(names, "*") }
+end
+
+--- The type of a blob; nothing where it is not known.
 function State:type_of(name)
   local dtype, shape = self.view.net:_type(name)
   if not dtype then return {} end
-  local model = self.model
-  if not self.other then return { dims = shape, dtype = dtype } end
 
-  local _, twice = self.other.net:_type(name)
-  local dims = {}
-  for d, size in ipairs(shape) do
-    dims[d] = size
-    -- Sizes that double with the batch are so many batches; others that change can't be said.
-    if twice and twice[d] ~= size then
-      if twice[d] ~= 2 * size or size % model.unit ~= 0 then
-        error({ lacks = ("dimension %d of \"%s\" is no multiple of the batch"):format(d, name) }, 0)
-      end
-      dims[d] = { times = size // model.unit }
-    end
+  local shapes, dims = { shape }, {}
+  for k, other in ipairs(self.others) do
+    local _, own = other.net:_type(name)
+    shapes[k + 1] = own or shape
+  end
+  for d in ipairs(shape) do
+    local sizes = kit.map(shapes, function(one) return one[d] end)
+    dims[d] = dimension(self.model, sizes, ("dimension %d of \"%s\""):format(d, name))
   end
   return { dims = dims, dtype = dtype }
 end
@@ -234,6 +284,10 @@ function State:value_of(name)
   v = self.model.root:type_of(name)
   v.name = name
   if row.role ~= "input" then
+    local symbol = self.model.numbers_of(name)
+    if symbol then
+      error({ lacks = ("the numbers of \"%s\" depend on %s"):format(name, symbol) }, 0)
+    end
     v.tensor = self.model.fetch(name)
     v.dims, v.dtype = v.tensor.shape, v.tensor.dtype
   end
@@ -256,7 +310,7 @@ function State:write(i, row)
   for k, name in ipairs(row.outputs) do
     op.results[k] = name and self:type_of(name) or { unwanted = true }
   end
-  op.attrs = attrs_of(self:net(), i, not self.sub and self.other)
+  op.attrs = attrs_of(self:net(), i, self.sub and {} or self.others)
   local writer = writer_of(row.type) or op:lacks()
 
   local values = table.pack(writer(op, table.unpack(op.ins, 1, #row.inputs)))
@@ -338,15 +392,16 @@ end
 function State:enter(sub, bound, nodes)
   local model = self.model
 
-  -- At the batch and at twice that, as the outer net, so that sizes within are known to depend on
-  -- it.
-  local function view(times)
+  -- At the sizes of the outer nets, so that sizes within are known to depend on the same.
+  local function view(k)
     local typed = typed_net(sub, bound, function(size)
-      return type(size) == "table" and size.times * model.unit * times or size
+      return type(size) == "table" and size.sizes[k] or size
     end)
     return { net = typed }
   end
-  local inner = setmetatable({ model = model, view = view(1), other = self.other and view(2),
+  local others = { names = self.others.names }
+  for k in ipairs(self.others) do others[k] = view(k + 1) end
+  local inner = setmetatable({ model = model, view = view(1), others = others,
     nodes = nodes, sub = sub.net, env = setmetatable({}, { __index = self.env }) }, State)
 
   for k, name in ipairs(sub.takes) do inner.env[name] = bound[k] end
@@ -428,7 +483,7 @@ local function written(model, g, name_of)
   local function typed(v)
     local dims = v.dims and kit.map(v.dims, function(size)
       if type(size) ~= "table" then return size end
-      return size.times == 1 and model.batch_name or ("%s*%d"):format(model.batch_name, size.times)
+      return size.text or false
     end)
     return { name = name_of(v), elem = kit.elem_of[v.dtype], dims = dims }
   end
@@ -467,27 +522,31 @@ local function name_outputs(state, names)
   end)
 end
 
---- A batch as a value: the first dimension of an input, computed once.
-local function batch_of(model)
-  local value
-  return function(op)
-    if value then return value end
+--- f(op, name) -> a size that has a name as a value: the dimension of an input, computed once.
+local function symbol_values(model)
+  local values = {}
 
+  local function find(op, name)
     for _, row in ipairs(model.view.net:inputs()) do
       local v = model.root:value_of(row.name)
-      local first = v.dims[1]
-      if type(first) == "table" and first.times == 1 then
-        -- In front of all nodes, since subgraphs may read it, too.
-        local front = setmetatable({ row = op.row, state = model.root, ins = {} }, Op)
-        local at = #model.root.nodes
-        local shape = front:node("Shape", { v })
-        value = front:node("Gather", { shape, front:const { 0 } }, { axis = 0 })
-        local nodes = model.root.nodes
-        for k = 1, 2 do table.insert(nodes, k, table.remove(nodes, at + k)) end
-        return value
+      for d, size in ipairs(v.dims) do
+        if type(size) == "table" and size.text == name then return v, d end
       end
     end
-    op:lacks "no input begins with the batch"
+    op:lacks("no input has a dimension of %s", name)
+  end
+  return function(op, name)
+    if values[name] then return values[name] end
+    local v, d = find(op, name)
+
+    -- In front of all nodes, since subgraphs may read it, too.
+    local front = setmetatable({ row = op.row, state = model.root, ins = {} }, Op)
+    local nodes = model.root.nodes
+    local at = #nodes
+    local shape = front:node("Shape", { v })
+    values[name] = front:node("Gather", { shape, front:const { d - 1 } }, { axis = 0 })
+    for k = 1, 2 do table.insert(nodes, k, table.remove(nodes, at + k)) end
+    return values[name]
   end
 end
 
@@ -501,19 +560,23 @@ out.OLDEST, out.NEWEST = 13, 24
 
 local function translate(o, opset)
   local model = { view = { net = o.net }, opset = opset, needs = out.OLDEST, constants = {},
-    lacking = {}, fetch = o.fetch, batch_name = o.batch, unit = o.unit, env = {}, taken = {},
-    named = {}, nodes_taken = {}, used = {} }
+    lacking = {}, fetch = o.fetch, numbers_of = o.numbers_of or function() end, env = {},
+    taken = {}, named = {}, nodes_taken = {}, used = {}, symbols = o.symbols or {} }
+  local others = { names = kit.map(model.symbols, function(symbol) return symbol.name end) }
+  for k, symbol in ipairs(model.symbols) do others[k] = { net = symbol.net } end
   local state = setmetatable({ model = model, view = model.view, env = model.env, nodes = {},
-    other = o.twice and { net = o.twice } }, State)
-  model.root, model.batch_value = state, batch_of(model)
+    others = others }, State)
+  model.root, model.value_of_symbol = state, symbol_values(model)
   state:run(o.outputs)
   return model, state
 end
 
 --- The model of a net: tables as core.write_onnx takes them, and the list of what ONNX lacks, which
 -- is empty then.
--- @param o {net = whose names are written once, twice = the same at twice the batch, batch = name
---   of the batch, unit = batch of `net`, outputs = names, fetch = f(name) -> tensor, opset =}
+-- @param o {net = whose names are written once, outputs = names, fetch = f(name) -> tensor,
+--   opset =, symbols = {{name = of a size that is known when the model runs, size = what it is in
+--   `net`, net = the same with twice that size}, ..}, numbers_of = f(name) -> the name of a size
+--   that the numbers of a parameter depend on, or nil}
 -- Where no opset is asked for a first writing tells which the newest of its ops needs; a second one
 -- is written for that, and may have newer forms of others.
 function out.model(o)

@@ -137,7 +137,9 @@ local function axis_or_all(f)
       if n.attrs.keepdim and d == axis + 1 then of = nil end
       local before = of and dims[of]
       local a, b = before, size
-      if type(a) == "table" and type(b) == "table" then a, b = a.times, b.times end
+      if type(a) == "table" and type(b) == "table" then
+        a, b = a.text or table.concat(a.sizes, " "), b.text or table.concat(b.sizes, " ")
+      end
       same = same and (of == nil or a == b)
     end
 
