@@ -12,7 +12,7 @@ local n = quick and 400 or 4000
 local x = neap.rand(n, 1) * 6 - 3
 local far = neap.rand(n, 1):lt(0.05):to "f32"
 local y = x:sin() + neap.randn(n, 1) * (x:abs() * 0.1 + 0.05) + far * 8
-local trust = 1 - far * 0.99
+local trust = 1 - far * 0.9999
 
 local Normal = nn.module { "Normal",
   init = function(self)

@@ -39,9 +39,11 @@ local function texts(n)
 end
 
 local model = Copier {}
+local steps_of_training = quick and 150 or 800
 local t <close> = neap.trainer { model = model, loss = nn.CrossEntropyLoss { ignore_index = -1 },
-  optimizer = optim.Adam { lr = 5e-3, clip = 1 }, seed = 2 }
-for step = 1, quick and 150 or 800 do
+  optimizer = optim.Adam { lr = 5e-3, clip = 1 }, seed = 2,
+  schedule = optim.one_cycle { steps_of_training } }
+for step = 1, steps_of_training do
   local row = t:step(texts(32))
   if step % 50 == 0 then print(("step %3d  loss %.3f"):format(step, row.loss)) end
 end
