@@ -164,8 +164,8 @@ end
 --- The same for a net whose declared inputs have the batch.
 function refusal.around_net(net, memory, f, ...)
   return refusal.around(function(err)
-    -- The search runs when its answer is asked for, not before: on a copy, since the caller may have
-    -- changed the net by then.
+    -- The search runs when its answer is asked for, not before: on a copy, since the caller may
+    -- have changed the net by then.
     local same, all = net:clone(), copy(memory)
     return function()
       local within = left_by(err, same, all)
