@@ -150,9 +150,37 @@ static void run_grad_weight(const neap_call *call) {
 
 /* ---- oneDNN ---------------------------------------------------------------------------------- */
 
-/* With few rows oneDNN's inner product wants a packed weight; then its plain matrix product, with
- * our own loop in the forward, is the best way (measured). choice->algorithm. */
-enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
+bool neap_fc_has_few_rows(const neap_type *y, int64_t columns) {
+  enum { FEW = 256 };
+  return columns == 0 || neap_shape_elems(&y->shape) / columns < FEW;
+}
+
+bool neap_fc_settle(neap_choose *choose, neap_onednn_case *c, bool by_product, const char *why) {
+  if (by_product) {
+    choose->choice->algorithm = NEAP_FC_PRODUCT;
+    choose->choice->how = "product";
+    choose->choice->other = "primitive";
+    choose->choice->other_work = 1;
+    choose->choice->why =
+      why != NULL ? why : "few rows, for which oneDNN's kernel is the slower one";
+    return true;
+  }
+  choose->choice->how = "primitive";
+  choose->choice->why = "rows enough for oneDNN's kernel";
+  c->other = "product";
+  c->other_work = 1;
+  /* Rows follow one another: a layout at hand would have to be undone. */
+  memset(c->in_layout, 0, sizeof c->in_layout);
+  return neap_dnnl_choose(choose, c);
+}
+
+neap_status neap_fc_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel,
+                         neap_error *error) {
+  *kernel = NULL;
+  if (bind->choice->algorithm == NEAP_FC_PRODUCT) return NEAP_OK;
+  return neap_dnnl_bind(bind, c, kernel, error);
+}
+
 /* The primitive turns dy round in place; where its rows are a multiple of 4 KiB apart, the plain
  * product knows better. */
 enum { PAGE_ELEMS = 4096 / sizeof(float) };
@@ -171,9 +199,9 @@ static const neap_type *y_of(const neap_choose *choose, neap_onednn_kind kind) {
   return kind == NEAP_ONEDNN_FC_GRAD_INPUT ? &choose->in[0] : &choose->in[1];
 }
 
-/* Why not oneDNN's primitive. */
+/* Why not oneDNN's primitive; NULL: for the rows alone. */
 static const char *why_product(bool few, bool turned) {
-  if (few) return "few rows, for which oneDNN's kernel is the slower one";
+  if (few) return NULL;
   return turned ? "rows of whole pages, which oneDNN's kernel reads badly"
                 : "sums too long for oneDNN's kernel to keep their digits";
 }
@@ -190,45 +218,30 @@ static bool choose_dnnl(neap_choose *choose, neap_onednn_kind kind) {
   int64_t columns = w->shape.dim[0];
   /* Rows of dy a multiple of 4 KiB apart fall upon the same lines of the cache where they are
    * turned. */
-  bool few = columns == 0 || neap_shape_elems(&y->shape) / columns < PRIMITIVE_ROWS;
+  bool few = neap_fc_has_few_rows(y, columns);
   bool turned = kind == NEAP_ONEDNN_FC_GRAD_WEIGHT && columns % PAGE_ELEMS == 0;
   bool deep = depth_of(y, w, kind) > NEAP_DEEP;
   /* Of halves oneDNN has the primitive alone, which takes any rows. */
   if (neap_is_half(y->dtype)) {
     few = turned = false;
-    if (deep || (choose->like != NULL && choose->like->algorithm == PRODUCT)) return false;
+    if (deep || (choose->like != NULL && choose->like->algorithm == NEAP_FC_PRODUCT)) return false;
   }
   bool by_product = few || turned || deep;
-  if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;
-  if (by_product) {
-    choose->choice->algorithm = PRODUCT;
-    choose->choice->how = "product";
-    choose->choice->other = "primitive";
-    choose->choice->other_work = 1;
-    choose->choice->why = why_product(few, turned);
-    return true;
-  }
-  choose->choice->how = "primitive";
-  choose->choice->why = "rows enough for oneDNN's kernel";
-  c.other = "product";
-  c.other_work = 1;
-  /* Rows follow one another: a layout at hand would have to be undone. */
-  memset(c.in_layout, 0, sizeof c.in_layout);
-  return neap_dnnl_choose(choose, &c);
+  if (choose->like != NULL) by_product = choose->like->algorithm == NEAP_FC_PRODUCT;
+  return neap_fc_settle(choose, &c, by_product, why_product(few, turned));
 }
 
 static neap_status bind_dnnl(const neap_bind *bind, neap_onednn_kind kind, void **kernel,
                              neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, kind);
   c.n_out = 1;
-  *kernel = NULL;
-  return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
+  return neap_fc_bind(bind, &c, kernel, error);
 }
 
 /* The product of the plain kernels, or oneDNN's. */
 static void run_either(const neap_call *call, void (*product)(const neap_call *call),
                        void (*primitive)(const neap_call *call)) {
-  (call->choice->algorithm == PRODUCT ? product : primitive)(call);
+  (call->choice->algorithm == NEAP_FC_PRODUCT ? product : primitive)(call);
 }
 
 static void run_primitive_grad_weight(const neap_call *call) {

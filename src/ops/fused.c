@@ -5,8 +5,6 @@
 #include "ops/window.h"
 #include "ops/tile.h"
 
-#include <string.h>
-
 enum { CONV_ACTIVATION = NEAP_CONV_N_ATTR };
 enum { FC_AXIS, FC_ACTIVATION };
 
@@ -211,61 +209,43 @@ static void run_fc(const neap_call *call) {
   neap_fused_end(call, (neap_activation)call->attrs[FC_ACTIVATION].i);
 }
 
-/* With few rows the plain product is the better one, as for FC; and where z is added it always is,
- * since y holds it. */
-enum { PRIMITIVE, PRODUCT, PRIMITIVE_ROWS = 256 };
+/* What oneDNN knows of it: x, w, b, and that y may hold z already. */
+static void describe_fc(neap_onednn_case *c) {
+  c->add = has_z(c->n_in, c->in);
+  c->n_in = NEAP_MIN(c->n_in, NEAP_FUSED_Z);
+}
 
-/* choice->algorithm is PRIMITIVE or PRODUCT. A choice to be like decides before the number of rows
- * does. */
+/* As for FC; but where z is added the product is always taken, since y holds z. A choice to be like
+ * decides before the number of rows does. */
 static bool choose_fc_dnnl(neap_choose *choose) {
-  int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
-  bool few = has_z(choose->n_in, choose->in) || columns == 0 ||
-             neap_shape_elems(&choose->out[0].shape) / columns < PRIMITIVE_ROWS;
+  const bool adds = has_z(choose->n_in, choose->in), is_half = neap_is_half(choose->in[0].dtype);
+  const int64_t columns = choose->in[NEAP_FUSED_W].shape.dim[0];
+  bool by_rule = adds || neap_fc_has_few_rows(&choose->out[0], columns);
   /* Of halves oneDNN has the primitive alone, which takes any rows and adds to what y holds; of
    * deep sums it keeps too few digits. */
-  const bool is_half = neap_is_half(choose->in[0].dtype);
   if (is_half) {
     if (columns == 0 || choose->in[NEAP_FUSED_W].shape.dim[1] > NEAP_DEEP) return false;
-    few = false;
+    by_rule = false;
   }
-  bool by_product = few;
-  if (choose->like != NULL) by_product = choose->like->algorithm == PRODUCT;
+  bool by_product = by_rule;
+  if (choose->like != NULL) by_product = choose->like->algorithm == NEAP_FC_PRODUCT;
   /* Who asks for an algorithm may ask for one that there is not. */
-  const bool has_both = !is_half && !has_z(choose->n_in, choose->in);
-  if (by_product != few && !has_both) return false;
-  if (by_product) {
-    choose->choice->algorithm = PRODUCT;
-    choose->choice->how = "product";
-    choose->choice->other = "primitive";
-    choose->choice->other_work = 1;
-    choose->choice->why = has_z(choose->n_in, choose->in)
-                            ? "it adds to what its output holds"
-                            : "few rows, for which oneDNN's kernel is the slower one";
-    return true;
-  }
-  choose->choice->how = "primitive";
-  choose->choice->why = "rows enough for oneDNN's kernel";
+  if (by_product != by_rule && (is_half || adds)) return false;
+
   neap_onednn_case c = neap_dnnl_case_choose(choose, NEAP_ONEDNN_FC);
-  c.other = "product";
-  c.other_work = 1;
-  c.add = has_z(c.n_in, c.in);
-  c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
-  /* Rows are plain: a layout of the convolution before is undone by a Reorder. */
-  memset(c.in_layout, 0, sizeof c.in_layout);
-  return neap_dnnl_choose(choose, &c);
+  describe_fc(&c);
+  return neap_fc_settle(choose, &c, by_product, adds ? "it adds to what its output holds" : NULL);
 }
 
 static neap_status bind_fc_dnnl(const neap_bind *bind, void **kernel, neap_error *error) {
   neap_onednn_case c = neap_dnnl_case_bind(bind, NEAP_ONEDNN_FC);
-  c.add = has_z(c.n_in, c.in);
-  c.n_in = NEAP_MIN(c.n_in, NEAP_FUSED_Z);
-  *kernel = NULL;
-  return bind->choice->algorithm == PRODUCT ? NEAP_OK : neap_dnnl_bind(bind, &c, kernel, error);
+  describe_fc(&c);
+  return neap_fc_bind(bind, &c, kernel, error);
 }
 
 /* The primitive has z of halves alone: see choose_fc_dnnl. */
 static void run_fc_dnnl(const neap_call *call) {
-  if (call->choice->algorithm == PRODUCT) {
+  if (call->choice->algorithm == NEAP_FC_PRODUCT) {
     run_fc(call);
     return;
   }

@@ -66,4 +66,17 @@ neap_status neap_fc_infer(neap_infer *infer, neap_error *error);
 void neap_fc_cost(const neap_infer *infer, neap_cost *cost);
 void neap_fc_run(const neap_call *call);
 
+/* The two ways of engine dnnl, choice->algorithm: oneDNN's inner product, which packs the weight,
+ * or its plain matrix product with loops of our own. */
+enum { NEAP_FC_PRIMITIVE, NEAP_FC_PRODUCT };
+/* Whether there are too few rows, those of y or dy, for packing a weight of `columns` rows to pay
+ * (measured). */
+bool neap_fc_has_few_rows(const neap_type *y, int64_t columns);
+/* Settles the choice: the product, because of `why` (NULL: the rows are few), or else what oneDNN
+ * says of `c`. False: it refuses. */
+bool neap_fc_settle(neap_choose *choose, neap_onednn_case *c, bool by_product, const char *why);
+/* The primitive that was chosen, in *kernel; a product has none, NULL. */
+neap_status neap_fc_bind(const neap_bind *bind, neap_onednn_case *c, void **kernel,
+                         neap_error *error);
+
 #endif
