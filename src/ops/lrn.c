@@ -209,8 +209,7 @@ enum { TURNED = SIZE + 1 };
 typedef struct mean_job {
   int64_t n_channel, n_space, before, after;
   double share;
-  const void *x;
-  void *y;
+  const neap_operand *x, *y;
 } mean_job;
 
 #define NEAP_BODY "ops/channel_mean_body.h"
@@ -225,8 +224,8 @@ static void run_mean(const neap_call *call) {
                 .before = (size - 1) / 2,
                 .after = size / 2,
                 .share = 1 / (double)size,
-                .x = call->in[0].data,
-                .y = call->out[0].data};
+                .x = &call->in[0],
+                .y = &call->out[0]};
   if (call->attrs[TURNED].i != 0) {
     k.before = size / 2;
     k.after = (size - 1) / 2;
@@ -250,12 +249,9 @@ const neap_op neap_op_ChannelMean = {
   .cost = cost,
   .grad_formula =
     "d.x = turned ? ChannelMean(d.y, size = size) : ChannelMean(d.y, size = size, turned = 1)",
-  .kernels = (const neap_kernel[]){{.engine = NEAP_ENGINE_REF,
-                                    .dtypes = NEAP_WIDE,
-                                    .widens = true,
-                                    .any_team = true,
-                                    .run = run_mean},
-                                   {0}},
+  .kernels =
+    (const neap_kernel[]){
+      {.engine = NEAP_ENGINE_REF, .dtypes = NEAP_FLOATS, .any_team = true, .run = run_mean}, {0}},
   .cases =
     "{ {x={2,7,3}, size=4}, {x={2,3,2,2}, size=9, turned=true}, {x={2,5}, size=1}, "
     "{x={0,3,2}} }",
