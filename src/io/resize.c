@@ -123,10 +123,11 @@ static neap_status pad(const char *path, const neap_tensor *picture, int64_t to_
   if (small == NULL) return neap_fail_memory(error, (size_t)(channels * h * w), path);
   neap_status status = resize_part(path, picture, 0, 0, height, width, small, h, w, error);
   memset(out, 0, (size_t)(channels * to_height * to_width) * sizeof *out);
-  for (int64_t c = 0; status == NEAP_OK && c < channels; c++)
-    for (int64_t y = 0; y < h; y++)
-      memcpy(out + (c * to_height + top + y) * to_width + left, small + (c * h + y) * w,
-             (size_t)w * sizeof *out);
+  if (status == NEAP_OK)
+    for (int64_t c = 0; c < channels; c++)
+      for (int64_t y = 0; y < h; y++)
+        memcpy(out + (c * to_height + top + y) * to_width + left, small + (c * h + y) * w,
+               (size_t)w * sizeof *out);
   neap_free(small);
   return status;
 }

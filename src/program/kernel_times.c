@@ -32,8 +32,8 @@ typedef struct trial {
 
 static void end_trial(trial *t) {
   if (t->object != NULL && t->kernel->unbind != NULL) t->kernel->unbind(t->object);
-  for (int k = 0; t->block != NULL && k < t->node->n_in + t->node->n_out; k++)
-    neap_free(t->block[k]);
+  if (t->block != NULL)
+    for (int k = 0; k < t->node->n_in + t->node->n_out; k++) neap_free(t->block[k]);
   neap_free(t->block);
   neap_free(t->operand);
   neap_free(t->type);
@@ -41,19 +41,14 @@ static void end_trial(trial *t) {
   *t = (trial){0};
 }
 
-/* Numbers that every function takes: above 0, and of one magnitude. */
+/* Numbers that every function takes: above 0, and of one magnitude. Other dtypes are zeros. */
 static void fill(void *bytes, size_t n_byte, neap_dtype dtype) {
   memset(bytes, 0, n_byte);
+  if (!neap_dtype_in(dtype, NEAP_WIDE)) return;
   uint32_t word = 1;
-  float *f32 = bytes;
-  double *f64 = bytes;
-  for (size_t i = 0; dtype == NEAP_DTYPE_F32 && i < n_byte / sizeof *f32; i++) {
+  for (int64_t i = 0; i < (int64_t)(n_byte / neap_dtype_bytes(dtype)); i++) {
     word = word * 1664525u + 1013904223u;
-    f32[i] = 0.5f + (float)(word >> 8) * 0x1p-24f;
-  }
-  for (size_t i = 0; dtype == NEAP_DTYPE_F64 && i < n_byte / sizeof *f64; i++) {
-    word = word * 1664525u + 1013904223u;
-    f64[i] = 0.5 + (double)word * 0x1p-32;
+    neap_element_set(dtype, bytes, i, 0.5 + (double)(word >> 8) * 0x1p-24);
   }
 }
 
