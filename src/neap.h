@@ -80,6 +80,7 @@
 #ifndef NEAP_H
 #define NEAP_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

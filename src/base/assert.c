@@ -11,7 +11,7 @@ void neap_assert_failed(const char *file, int line, const char *function, const 
   char words[1024];
   va_list args;
   va_start(args, expected);
-  vsnprintf(words, sizeof words, expected, args);
+  neap_format_list(words, sizeof words, expected, args);
   va_end(args);
   fflush(stdout); /* what the program has said comes first */
   fprintf(stderr, "%s:%d: %s: an invariant does not hold\n  expected: %s\n  not so: %s\n", file,

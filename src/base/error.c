@@ -22,15 +22,20 @@ const char *neap_status_text(neap_status status) {
 
 /* The first failure is kept: what fails after it is mostly its consequence. A message too long for
  * the record is cut. */
-neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) {
+neap_status neap_fail_list(neap_error *error, neap_status code, const char *format, va_list args) {
   if (error == NULL) return code;
   if (error->code != NEAP_OK) return error->code;
   error->code = code;
+  neap_format_list(error->message, sizeof error->message, format, args);
+  return code;
+}
+
+neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  neap_format_list(error->message, sizeof error->message, format, args);
+  const neap_status status = neap_fail_list(error, code, format, args);
   va_end(args);
-  return code;
+  return status;
 }
 
 neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what) {

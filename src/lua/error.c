@@ -12,7 +12,6 @@
  */
 #include "lua/binding.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,10 +217,10 @@ _Noreturn void neap_lua_raise(lua_State *L, const neap_error *error) {
 
 /* A message longer than the record is cut. */
 _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format, ...) {
-  neap_error error = {.code = code};
+  neap_error error = {0};
   va_list args;
   va_start(args, format);
-  vsnprintf(error.message, sizeof error.message, format, args);
+  neap_fail_list(&error, code, format, args);
   va_end(args);
   neap_lua_raise(L, &error);
 }

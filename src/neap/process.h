@@ -61,6 +61,9 @@ NEAP_API void neap_interrupt(bool stop);
  * of one's own that fail as Neap's do. `error` may be NULL. */
 NEAP_API neap_status neap_fail(neap_error *error, neap_status code, const char *format, ...)
   NEAP_PRINTF(3, 4);
+/* The same with the arguments of a function of one's own that has "..." itself. */
+NEAP_API neap_status neap_fail_list(neap_error *error, neap_status code, const char *format,
+                                    va_list args) NEAP_PRINTF(3, 0);
 /* The same for `bytes` that were refused: "8.0 KiB for WHAT was refused". */
 NEAP_API neap_status neap_fail_memory(neap_error *error, size_t bytes, const char *what);
 /* Sets the hint, instead of one that is there; returns error->code, INTERNAL without a record. */

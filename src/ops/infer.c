@@ -19,12 +19,10 @@ static const char *arg_name(const neap_infer *infer, int input) {
 /* The argument is named as the error's blob, unless a name is there already. */
 neap_status neap_infer_fail(const neap_infer *infer, neap_status code, int input, neap_error *error,
                             const char *format, ...) {
-  char text[512];
   va_list args;
   va_start(args, format);
-  neap_format_list(text, sizeof text, format, args);
+  neap_fail_list(error, code, format, args);
   va_end(args);
-  neap_fail(error, code, "%s", text);
   if (error != NULL && error->blob[0] == '\0')
     snprintf(error->blob, sizeof error->blob, "%s", arg_name(infer, input));
   return code;

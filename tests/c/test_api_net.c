@@ -202,6 +202,14 @@ static char *net_with_numbers(void) {
   return text;
 }
 
+NEAP_PRINTF(2, 3)
+static void refuse(neap_error *error, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  CHECK_EQ(neap_fail_list(error, NEAP_DATA, format, args), NEAP_DATA);
+  va_end(args);
+}
+
 /* A program of a country with a decimal comma has set its locale before it reads a net. */
 TEST(numbers_of_texts_do_not_depend_on_the_locale) {
   bool has_comma = use_comma();
@@ -210,6 +218,9 @@ TEST(numbers_of_texts_do_not_depend_on_the_locale) {
   neap_net *net = NULL;
   CHECK_EQ(neap_net_read("net n\nparam w f32 (4) = Constant { value = 0,5 }\n", &net, &bad),
            NEAP_DATA);
+  neap_error said = {0};
+  refuse(&said, "a rate of %g", 0.5);
+  CHECK(strcmp(said.message, "a rate of 0.5") == 0);
   end_comma();
   char *here = net_with_numbers();
   CHECK(there != NULL && here != NULL && strcmp(here, there) == 0);

@@ -109,6 +109,14 @@ QUIET(n_built, neap_n_built())
 QUIET(kernel_set_text, neap_kernel_set_text((char[160]){0}))
 QUIET(instruction_set, s->number[0] = neap_instruction_set()[0])
 QUIET(fail, neap_fail(&(neap_error){0}, NEAP_NAME, "%d", 3))
+static neap_status fail_with(neap_error *error, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  neap_status status = neap_fail_list(error, NEAP_NAME, format, args);
+  va_end(args);
+  return status;
+}
+QUIET(fail_list, s->number[0] = fail_with(&(neap_error){0}, "%.1f", 0.5))
 QUIET(fail_memory, neap_fail_memory(&(neap_error){0}, 10, "a thing"))
 QUIET(hint, neap_hint(&(neap_error){0}, "try %s", "again"))
 QUIET(bytes_parse, neap_bytes_parse("8 MiB", &s->number[0]))
@@ -188,6 +196,7 @@ static const entry process_entries[] = {
   {"neap_kernel_set_text", 0, call_kernel_set_text, NULL, true},
   {"neap_instruction_set", 0, call_instruction_set, NULL, true},
   {"neap_fail", 0, call_fail, NULL, true},
+  {"neap_fail_list", 0, call_fail_list, NULL, true},
   {"neap_fail_memory", 0, call_fail_memory, NULL, true},
   {"neap_hint", 0, call_hint, NULL, true},
   {"neap_bytes_parse", 0, call_bytes_parse, NULL, true},
