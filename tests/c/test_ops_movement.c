@@ -1,4 +1,5 @@
 /* test_ops_movement.c: ops that move elements, and layouts. */
+#include "lane.h"
 #include "op_run.h"
 
 /* ---- movement -------------------------------------------------------------------------------- */
@@ -200,30 +201,6 @@ TEST(embedding_looks_up_adds_up_and_reports) {
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-/* Where an index lies in a layout, written from the definition in tensor.h. */
-static int64_t lane_of(const neap_shape *shape, const neap_layout *layout, const int64_t *index) {
-  if (layout->kind == NEAP_LAYOUT_PLAIN) return ravel(shape, index);
-  int64_t at = 0, rest[NEAP_MAX_DIM], block[NEAP_MAX_DIM];
-  for (int d = 0; d < NEAP_MAX_DIM; d++) block[d] = 1;
-  for (int i = 0; i < layout->n_inner; i++) block[layout->inner_dim[i]] *= layout->inner_block[i];
-
-  /* Blocks first, in the layout's order; the last of a dimension may not be full. */
-  for (int i = 0; i < shape->n_dim; i++) {
-    int d = layout->order[i];
-    at = at * ((shape->dim[d] + block[d] - 1) / block[d]) + index[d] / block[d];
-  }
-
-  /* Then within the block, whose inner parts may split one dimension more than once. */
-  for (int d = 0; d < shape->n_dim; d++) rest[d] = index[d] % block[d];
-  for (int i = 0; i < layout->n_inner; i++) {
-    int d = layout->inner_dim[i];
-    block[d] /= layout->inner_block[i];
-    at = at * layout->inner_block[i] + rest[d] / block[d];
-    rest[d] %= block[d];
-  }
-  return at;
-}
-
 static void reorder(neap_operand *in, neap_operand *out, const neap_layout *layout) {
   op_call c = new_call("Reorder", 1, 1);
   c.in[0] = *in;
@@ -249,9 +226,7 @@ static void check_reorder(neap_dtype dtype, neap_shape shape, const char *from, 
   bool *seen = buffer((size_t)lanes * sizeof *seen);
   memset(seen, 0, (size_t)lanes * sizeof *seen);
   for (int64_t i = 0; i < elems(&plain); i++) {
-    int64_t index[NEAP_MAX_DIM], at;
-    unravel(&shape, i, index);
-    at = lane_of(&shape, &layout[1], index);
+    const int64_t at = lane(&plain.type, &layout[1], i);
     seen[at] = true;
     wrong += get(&b, at) != get(&plain, i);
   }
