@@ -9,6 +9,7 @@
 -- @module neap.report.html
 local core = require "neap.core"
 local diff = require "neap.plan.diff"
+local pointed = require "neap.inner.pointed"
 
 local html = {}
 
@@ -37,7 +38,7 @@ local function json_of(value)
   if type(value) == "string" then return text_of(value) end
   if math.type(value) == "integer" then return ("%d"):format(value) end
   if type(value) == "number" then
-    return (value ~= value or math.abs(value) == math.huge) and "null" or ("%.9g"):format(value)
+    return (value ~= value or math.abs(value) == math.huge) and "null" or pointed("%.9g", value)
   end
   if type(value) ~= "table" then return tostring(value == true) end
   local parts = {}

@@ -5,6 +5,7 @@
 -- `r:json()`, `r:csv()`.
 -- @module neap.report
 local core = require "neap.core"
+local pointed = require "neap.inner.pointed"
 local fail = core.fail
 
 local report = {}
@@ -326,12 +327,19 @@ end
 function Report:json()
   local ok, cjson = pcall(require, "cjson")
   if not ok then fail("r:json() needs lua-cjson (Debian package lua-cjson)") end
+  -- One of its own: it looks at the locale's decimal point when it is made.
+  cjson = cjson.new()
   local value = as_table(self, cjson)
   return next(value) == nil and "[]" or cjson.encode(value)
 end
 
 local function quoted(value)
   if value == nil then return "" end
+  -- Lua's own text of a float, 14 digits, but for the point.
+  if math.type(value) == "float" and value == value and math.abs(value) ~= math.huge then
+    local text = pointed("%.14g", value)
+    value = text:find "[.e]" and text or text .. ".0"
+  end
   local text = type(value) == "table" and cell_text(value) or tostring(value)
   return text:find '[",\r\n]' and '"' .. text:gsub('"', '""') .. '"' or text
 end

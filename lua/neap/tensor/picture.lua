@@ -1,6 +1,7 @@
 --- Pictures of tensors: `x:plot()` in the terminal or as SVG, `x:image(path)` as PNG or JPEG.
 -- @module neap.tensor.picture
 local core = require "neap.core"
+local pointed = require "neap.inner.pointed"
 local record = require "neap.inner.record"
 local report = require "neap.report"
 local fail = core.fail
@@ -64,8 +65,8 @@ local function svg(list, low, high)
     ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" \z
       font-size="11">'):format(w, h),
     ('<rect width="%d" height="%d" fill="white"/>'):format(w, h),
-    ('<text x="4" y="%d">%.4g</text><text x="4" y="%d">%.4g</text>'):format(
-      pad, high, h - pad, low),
+    ('<text x="4" y="%d">%s</text><text x="4" y="%d">%s</text>'):format(
+      pad, pointed("%.4g", high), h - pad, pointed("%.4g", low)),
     ('<path d="M%d %dH%dM%d %dH%d" stroke="#ccc"/>'):format(
       pad, pad, w - pad, pad, h - pad, w - pad),
   }
@@ -76,9 +77,9 @@ local function svg(list, low, high)
     local points = {}
     for i, v in ipairs(series) do
       if v == v and math.abs(v) ~= math.huge then
-        points[#points + 1] = ("%.1f,%.1f"):format(
-          pad + (i - 1) / math.max(1, #series - 1) * (w - 2 * pad),
-          h - pad - (v - low) / (high - low) * (h - 2 * pad))
+        local x = pad + (i - 1) / math.max(1, #series - 1) * (w - 2 * pad)
+        local y = h - pad - (v - low) / (high - low) * (h - 2 * pad)
+        points[#points + 1] = pointed("%.1f", x) .. "," .. pointed("%.1f", y)
       end
     end
     out[#out + 1] = ('<polyline fill="none" stroke="%s" stroke-width="1.5" points="%s"/>'):format(
