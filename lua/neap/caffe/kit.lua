@@ -2,6 +2,7 @@
 -- them.
 -- @module neap.caffe.kit
 local core = require "neap.core"
+local lists = require "neap.inner.lists"
 local op = require "neap.op"
 
 local kit = {}
@@ -24,20 +25,7 @@ function kit.fail(e)
   error(core.error(e), 0)
 end
 
-function kit.product(list, from, to)
-  local n = 1
-  for i = from or 1, to or #list do n = n * list[i] end
-  return n
-end
-
---- The list value, value, .. of n.
-function kit.fill(n, value)
-  local out = {}
-  for i = 1, n do out[i] = value end
-  return out
-end
-
-function kit.copy(list) return table.move(list, 1, #list, 1, {}) end
+kit.copy, kit.fill, kit.product = lists.copy, lists.fill, lists.product
 
 function kit.reshape(x, shape)
   if table.concat(x.shape, ",") == table.concat(shape, ",") then return x end

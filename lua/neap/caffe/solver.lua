@@ -5,6 +5,7 @@
 -- @module neap.caffe.solver
 local caffe = require "neap.caffe"
 local core = require "neap.core"
+local exists = require("neap.inner.files").exists
 local imported = require "neap.nn.imported"
 local kit = require "neap.caffe.kit"
 local optim = require "neap.optim"
@@ -15,12 +16,6 @@ local types = { "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam" }
 local old_types = { "SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADADELTA", "ADAM" }
 
 -- ---- the net ------------------------------------------------------------------------------------
-
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
 
 --- Where a file may be that is called so beside the solver: whatever folder it is said to be in; or
 -- in a collection of several folders' files in one, whose names have the folder in front:

@@ -4,6 +4,7 @@
 -- in C (core.batch_reader), into buffers that the next one overwrites.
 -- @module neap.data.set
 local core = require "neap.core"
+local exists = require("neap.inner.files").exists
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local transforms = require "neap.data.transforms"
@@ -14,12 +15,6 @@ local Data = {}
 Data.__index = Data
 
 -- ---- looking for files --------------------------------------------------------------------------
-
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
 
 --- neap.data.folders() -> the folders that are searched for files, in order.
 function set.folders()

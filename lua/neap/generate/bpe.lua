@@ -8,6 +8,7 @@
 -- INVARIANT: decode(encode(text)) == text.
 -- @module neap.generate.bpe
 local core = require "neap.core"
+local files = require "neap.inner.files"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local fail = core.fail
@@ -35,20 +36,12 @@ local bpe_options = record.declare("neap.bpe", {
 
 -- ---- files --------------------------------------------------------------------------------------
 
-local function read_file(path)
-  local file, message = io.open(path, "rb")
-  if not file then return nil, message end
-  local text, why = file:read "a"
-  file:close()
-  return text, why and path .. ": " .. why
-end
-
 --- The text of a file by its path, or by one of its names in a folder.
 local function text_of(path, folder, names, what)
-  if path then return read_file(path) end
+  if path then return files.read(path) end
   if not folder then fail(("neap.bpe: %s expects a path, or folder one"):format(what)) end
   for _, name in ipairs(names) do
-    local text = read_file(folder .. "/" .. name)
+    local text = files.read(folder .. "/" .. name)
     if text then return text end
   end
   return nil, ("%s: there is no %s"):format(folder, table.concat(names, ", no "))

@@ -16,19 +16,12 @@
 -- @module neap.net.file
 local again = require "neap.plan.again"
 local core = require "neap.core"
+local files = require "neap.inner.files"
 local mem_param = require "neap.memory.mem_param"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local fail = core.fail
 local netfile = {}
-
-local function read_file(path)
-  local file, message = io.open(path, "rb")
-  if not file then return nil, message end
-  local text, why = file:read "a"
-  file:close()
-  return text, why and path .. ": " .. why
-end
 
 --- The chunk of a net file; raises for one that does not compile.
 local function compile(text, chunk_name)
@@ -115,7 +108,7 @@ local function users_text(name)
   local folder = os.getenv "NEAP_NETS"
   if folder and folder ~= "" then
     local path = folder .. "/" .. name .. ".lua"
-    local text = read_file(path)
+    local text = files.read(path)
     if text then return text, "@" .. path end
   end
 end
@@ -179,7 +172,7 @@ end
 local function read_net(stem, ...)
   local text, chunk_name
   if stem:match "%.lua$" then
-    text, chunk_name = read_file(stem)
+    text, chunk_name = files.read(stem)
     if not text then error(chunk_name, 0) end
     chunk_name = "@" .. stem
   else

@@ -2,6 +2,7 @@
 -- runs at once, which is how what is known at import is folded.
 -- @module neap.onnx.kit
 local core = require "neap.core"
+local lists = require "neap.inner.lists"
 local op = require "neap.op"
 
 local kit = { types = core.onnx_types }
@@ -34,26 +35,13 @@ function kit.map(list, f)
   return out
 end
 
-function kit.copy(list) return table.move(list, 1, #list, 1, {}) end
-
-function kit.product(list, from, to)
-  local n = 1
-  for i = from or 1, to or #list do n = n * list[i] end
-  return n
-end
+kit.copy, kit.fill, kit.product = lists.copy, lists.fill, lists.product
 
 --- f of each argument behind it.
 function kit.unpack_map(f, ...)
   local list = table.pack(...)
   for i = 1, list.n do list[i] = list[i] and f(list[i]) end
   return table.unpack(list, 1, list.n)
-end
-
---- The list value, value, .. of n.
-function kit.fill(n, value)
-  local out = {}
-  for i = 1, n do out[i] = value end
-  return out
 end
 
 --- "a b" as { a = "a", b = "b" }.
@@ -200,6 +188,20 @@ end
 
 --- Casts to floats of 8 bits or fewer, which lie in f32, by element type: none as yet.
 kit.small_floats = {}
+
+--- Pads that make `ceil(n / stride)` positions of a window { kernel, stride, dilation } over sizes:
+-- begins, then ends. Of an odd number the larger half is behind with `upper`, else in front.
+function kit.same_pads(sizes, w, upper)
+  local begins, ends = {}, {}
+  for d, size in ipairs(sizes) do
+    local reach = (w.kernel[d] - 1) * w.dilation[d] + 1
+    local count = -(-size // w.stride[d])
+    local total = math.max((count - 1) * w.stride[d] + reach - size, 0)
+    begins[d] = upper and total // 2 or total - total // 2
+    ends[d] = total - begins[d]
+  end
+  return table.move(ends, 1, #ends, #begins + 1, begins)
+end
 
 --- kit.conv_attrs(n, x, w): the attributes of Neap's convolutions, as a node has them (vision).
 

@@ -21,19 +21,6 @@ local function numbers(n, name, count, missing, least)
   return checked(n, name, kit.copy(n:ints(name, kit.fill(count, missing))), count, least)
 end
 
---- Pads that make `ceil(n / stride)` positions: begins, then ends; the odd one where the name says.
-local function same_pads(sizes, w, upper)
-  local begins, ends = {}, {}
-  for d, size in ipairs(sizes) do
-    local reach = (w.kernel[d] - 1) * w.dilation[d] + 1
-    local count = -(-size // w.stride[d])
-    local total = math.max((count - 1) * w.stride[d] + reach - size, 0)
-    begins[d] = upper and total // 2 or total - total // 2
-    ends[d] = total - begins[d]
-  end
-  return table.move(ends, 1, #ends, #begins + 1, begins)
-end
-
 local function auto_pad(n)
   return n:word("auto_pad", "NOTSET SAME_UPPER SAME_LOWER VALID", "NOTSET")
 end
@@ -50,7 +37,7 @@ local function window(n, x, kernel)
   -- auto_pad excludes `pads`: SAME makes ceil(size / stride) windows, VALID takes those that fit.
   local auto = auto_pad(n)
   if auto == "SAME_UPPER" or auto == "SAME_LOWER" then
-    w.pad = same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
+    w.pad = kit.same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, auto == "SAME_UPPER")
   elseif auto == "VALID" then
     w.pad = kit.fill(2 * rank, 0)
   else

@@ -10,20 +10,6 @@ local F = kit.F
 
 local SAME, VALID = 0, 1
 
---- Pads of one side and the other so that there are ceil(size / stride) positions; the odd one is
--- behind.
-local function same_pads(sizes, w)
-  local begins, ends = {}, {}
-  for d, size in ipairs(sizes) do
-    local reach = (w.kernel[d] - 1) * w.dilation[d] + 1
-    local count = -(-size // w.stride[d])
-    local total = math.max((count - 1) * w.stride[d] + reach - size, 0)
-    begins[d] = total // 2
-    ends[d] = total - begins[d]
-  end
-  return table.move(ends, 1, #ends, #begins + 1, begins)
-end
-
 --- The window that the operator's options say, for x (N,C,..) and a kernel.
 local function window(n, x, kernel)
   local names = #x.shape == 5 and { "d", "h", "w" } or { "h", "w" }
@@ -40,7 +26,7 @@ local function window(n, x, kernel)
   local padding = n:int("padding", SAME)
   if padding ~= SAME and padding ~= VALID then n:fail("padding %d is none", padding) end
   w.pad = padding == VALID and kit.fill(2 * #names, 0)
-    or same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w)
+    or kit.same_pads(table.move(x.shape, 3, #x.shape, 1, {}), w, true)
   return w
 end
 

@@ -6,6 +6,7 @@
 local best_prefix = require("neap.train.checkpoint").best_prefix
 local checks = require "neap.train.checks"
 local core = require "neap.core"
+local exists = require("neap.inner.files").exists
 local fit_batch = require "neap.memory.fit_batch"
 local net_module = require "neap.net"
 local programs = require "neap.train.programs"
@@ -54,12 +55,6 @@ local fit_options = record.declare("trainer:fit", {
 })
 
 -- ---- where to start -----------------------------------------------------------------------------
-
-local function exists(path)
-  local file = io.open(path, "rb")
-  if file then file:close() end
-  return file ~= nil
-end
 
 local function must(ok, message, code)
   if not ok then error(core.error { code = code or "data", message = message }) end
