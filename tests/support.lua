@@ -202,6 +202,22 @@ function M.write_file(path, text)
   file:close()
 end
 
+--- A database of the spec's own, in use from here to close_db: for setup and teardown.
+-- @return db, path
+function M.open_db()
+  local path = os.tmpname()
+  os.remove(path)
+  local db = assert(neap.db(path))
+  neap.use_db(db)
+  return db, path
+end
+
+function M.close_db(db, path)
+  neap.use_db(false)
+  db:close()
+  os.execute("rm -f '" .. path .. "'*")
+end
+
 --- Runs a command of the shell.
 -- @treturn string its standard output
 -- @treturn int its exit code

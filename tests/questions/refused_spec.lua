@@ -1,23 +1,17 @@
 -- Who needs the memory that was refused, and what would do? A refusal says what was asked for, what
 -- is alive where most is by module, the lines that made it, and what would fit; and so does the
 -- database.
-local core = require "neap.core"
 local neap = require "neap"
 local support = require "support"
 local nn = neap.nn
 
 describe("a refusal", function()
-  local path, db
+  local db, path
   setup(function()
-    path = os.tmpname()
-    os.remove(path)
-    db = assert(neap.db(path))
-    core.use_db(db)
+    db, path = support.open_db()
   end)
   teardown(function()
-    core.use_db(false)
-    db:close()
-    os.execute("rm -f '" .. path .. "'*")
+    support.close_db(db, path)
   end)
 
   local Block = nn.module { "Block",

@@ -6,17 +6,12 @@ local support = require "support"
 local nn = neap.nn
 
 describe("what a machine reaches", function()
-  local path, db
+  local db, path
   setup(function()
-    path = os.tmpname()
-    os.remove(path)
-    db = assert(neap.db(path))
-    core.use_db(db)
+    db, path = support.open_db()
   end)
   teardown(function()
-    core.use_db(false)
-    db:close()
-    os.execute("rm -f '" .. path .. "'*")
+    support.close_db(db, path)
   end)
 
   it("is measured once and kept, by threads", function()

@@ -3,6 +3,7 @@
 -- come as fast from ten thousand runs as from one.
 local core = require "neap.core"
 local neap = require "neap"
+local support = require "support"
 
 -- one row for a plan, a run, a net or a machine: lists of them read all
 local small = { plan = true, run = true, net = true, machine = true, program = true, meta = true }
@@ -10,9 +11,7 @@ local small = { plan = true, run = true, net = true, machine = true, program = t
 describe("SQLite's plan", function()
   local db, path
   setup(function()
-    path = os.tmpname()
-    db = assert(neap.db(path))
-    core.use_db(db)
+    db, path = support.open_db()
     local net = neap.net "asked"
     local x = net:input("x", { 4, 8 })
     net:outputs { net:FC({ x, net:param("w", { 8, 8 }, { "Xavier" }) }):relu() }
@@ -23,9 +22,7 @@ describe("SQLite's plan", function()
     program:run(2)
   end)
   teardown(function()
-    core.use_db(false)
-    db:close()
-    os.remove(path)
+    support.close_db(db, path)
   end)
 
   --- What the statement reads as a whole, but for what it has put together itself on the way.

@@ -108,17 +108,13 @@ local function other_rows()
 end
 
 describe("rows", function()
-  local folder, db
+  local db, path
 
   setup(function()
-    folder = support.shell "mktemp -d":match "[^\n]+"
-    db = assert(neap.db(folder .. "/neap.db"))
-    core.use_db(db)
+    db, path = support.open_db()
   end)
   teardown(function()
-    core.use_db(false)
-    db:close()
-    os.execute("rm -rf " .. folder)
+    support.close_db(db, path)
   end)
 
   it("have nothing but their columns, of the types that these say", function()

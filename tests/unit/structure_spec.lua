@@ -1,21 +1,16 @@
 -- What a plan is made of, as the database tells it: to which layer each op and value belongs, what
 -- it is for, who reads it, why its kernel was taken, and what lies inside control ops.
 local neap = require "neap"
-local core = require "neap.core"
 local support = require "support"
 
 describe("the structure of a plan", function()
-  local folder, db
+  local db, path
 
   setup(function()
-    folder = support.shell "mktemp -d":match "[^\n]+"
-    db = assert(neap.db(folder .. "/neap.db"))
-    core.use_db(db)
+    db, path = support.open_db()
   end)
   teardown(function()
-    core.use_db(false)
-    db:close()
-    os.execute("rm -rf " .. folder)
+    support.close_db(db, path)
   end)
 
   local function rows(sql, params) return assert(db:sql(sql, params)) end

@@ -437,17 +437,12 @@ describe("checkpoints", function()
 end)
 
 describe("the database", function()
-  local path, db
+  local db, path
   before_each(function()
-    path = os.tmpname()
-    os.remove(path)
-    db = assert(neap.db(path))
-    neap.use_db(db)
+    db, path = support.open_db()
   end)
   after_each(function()
-    neap.use_db(false)
-    db:close()
-    os.execute("rm -f '" .. path .. "'*")
+    support.close_db(db, path)
   end)
 
   it("answers with SQL what was planned and run", function()
