@@ -69,6 +69,21 @@ case("HARD_SWISH u8", "HARD_SWISH", nil, { u(0.3, 130, 64) }, { u(0.5, 100, 64) 
 case("LOGISTIC i8", "LOGISTIC", nil, { q(0.05, 3, 12) }, { q(1 / 256, -128, 12) })
 case("TANH i8", "TANH", nil, { q(0.05, 3, 12) }, { q(1 / 128, 0, 12) })
 case("RELU i8", "RELU", nil, { q(0.05, 3, 12) }, { q(0.03, -128, 12) })
+-- Between other scales, in the standard's fixed point: many of these lie halfway between two
+-- integers, of which numbers that are rounded again give another one here and there.
+for k, op in ipairs { "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ABS" } do
+  local scale = ({ 0.0257, 0.0243, 0.0091, 0.0083, 0.0471 })[k]
+  case(op .. " i8 scaled", op, nil, { q(scale, -60 + 20 * k, 128) },
+    { q(2 * scale, -100 + 12 * k, 128) })
+end
+case("RELU6 u8 scaled", "RELU6", nil, { u(0.0313, 31, 128) }, { u(0.0313 * 2, 3, 128) })
+case("PRELU i8", "PRELU", nil, { q(0.0471, -13, 1, 4, 8, 3), known(q(1 / 64, 11, 1, 1, 3)) },
+  { q(0.0471 * 2, 7, 1, 4, 8, 3) })
+case("PRELU u8", "PRELU", nil, { u(0.0467, 115, 1, 4, 8, 3), known(u(1 / 32, 139, 1, 1, 3)) },
+  { u(0.0467 * 2, 87, 1, 4, 8, 3) })
+case("LEAKY_RELU i8 scaled", "LEAKY_RELU", { 75, r(0.37) }, { q(0.0471, -13, 128) },
+  { q(0.0471 * 2, 7, 128) })
+case("LOG i8", "LOG", nil, { q(0.05, -100, 64) }, { q(0.03, 20, 64) })
 case("LEAKY_RELU i8", "LEAKY_RELU", { 75, r(0.2) }, { q(0.05, 3, 12) }, { q(0.05, 3, 12) })
 for op, union in pairs { ADD = 11, SUB = 28, MUL = 21, DIV = 29 } do
   case(op, op, { union, b(op == "ADD" and 1 or op == "MUL" and 3 or 0) },
@@ -218,6 +233,8 @@ case("CONV_2D i16", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
   { q16(0.0005, 1, 4, 4, 2), channels({ type = "i8", shape = { 2, 3, 3, 2 } }, 2, 0),
     { type = "i64", shape = { 2 }, data = { 3000, -2000 }, scale = { 0.0000015, 0.000002 } } },
   { q16(0.001, 1, 2, 2, 2) })
+case("RELU i16", "RELU", nil, { q16(0.00047, 64) }, { q16(0.00094, 64) })
+case("ABS i16", "ABS", nil, { q16(0.00047, 64) }, { q16(0.00094, 64) })
 -- By tables of the standard's.
 case("LOGISTIC i16", "LOGISTIC", nil, { q16(0.0005, 24) }, { q16(1 / 32768, 24) })
 case("TANH i16", "TANH", nil, { q16(1 / 4096, 24) }, { q16(1 / 32768, 24) })

@@ -53,7 +53,8 @@ describe("an operator of a TFLite file", function()
       -- Those that the standard defines in integers; others are numbers that are quantised again.
       local op = c[2]
       local sums = op:find "CONV" or op == "FULLY_CONNECTED" or op == "ADD" or op == "SUB"
-        or op == "MUL" or op == "BATCH_MATMUL" or op == "HARD_SWISH"
+        or op == "MUL" or op == "BATCH_MATMUL" or op == "HARD_SWISH" or op == "ABS"
+        or op:find "RELU"
         or c[1] == "LOGISTIC i16" or c[1] == "TANH i16" or c[1] == "SOFTMAX i16"
       if is_integer and sums and own[1] then
         local y = outputs_of(c, { dtype = "bf16" })[1]

@@ -9,14 +9,10 @@ local F = kit.F
 
 --- Operators that have one operand, no options, and the meaning of an op of Neap's.
 local same = {
-  ABS = "Abs", CEIL = "Ceil", COS = "Cos", EXP = "Exp", FLOOR = "Floor", HARD_SWISH = "HardSwish",
-  LOG = "Log", LOGISTIC = "Sigmoid", NEG = "Neg", RELU = "Relu", RELU6 = "Relu6", ROUND = "Round",
-  RSQRT = "Rsqrt", SIGN = "Sign", SIN = "Sin", SQRT = "Sqrt", SQUARE = "Square", TANH = "Tanh",
+  CEIL = "Ceil", COS = "Cos", EXP = "Exp", FLOOR = "Floor", HARD_SWISH = "HardSwish",
+  LOGISTIC = "Sigmoid", NEG = "Neg", ROUND = "Round", RSQRT = "Rsqrt", SIGN = "Sign", SIN = "Sin",
+  SQRT = "Sqrt", SQUARE = "Square", TANH = "Tanh",
 }
-
-local function clamp(low, high)
-  return function(_, x) return F.Clamp(x, { min = low, max = high }) end
-end
 
 local unary = {
   ELU = function(_, x) return F.Elu(x, { alpha = 1 }) end,
@@ -24,7 +20,12 @@ local unary = {
     return F.Gelu(x, { approximate = n:flag "approximate" and "tanh" or "none" })
   end,
   LOGICAL_NOT = function(_, x) return F.LogicalNot(x) end,
-  RELU_N1_TO_1 = clamp(-1, 1), RELU_0_TO_1 = clamp(0, 1),
+  -- Integers have no NaN: what has no logarithm is the least of them.
+  LOG = function(n, x)
+    if not T.quantised(n.row.makes[1]) then return F.Log(x) end
+    local least = kit.number(-math.huge, x.dtype)
+    return F.Where { F.Gt { x, kit.number(0, x.dtype) }, F.Log(x), least }
+  end,
 }
 
 -- ---- sums and products of integers --------------------------------------------------------------
@@ -73,20 +74,73 @@ local function integer_product(n, a, b)
   return I.requantised(n, product, { scale }, nil, y)
 end
 
+-- ---- activations of integers --------------------------------------------------------------------
+
+--- Quotients and products of scales are floats, from left to right, as in the standard's kernels.
+local function ratio(...)
+  local out = 1
+  for i, scale in ipairs { ... } do
+    out = i < select("#", ...) and T.f32(out * scale) or T.f32(out / scale)
+  end
+  return out
+end
+
+--- An operator of one operand on numbers, or where both tensors are quantised on integers:
+-- integer(n, x - zero, scale, y) -> integers of y.
+local function unary_integer(f, integer)
+  local real = T.real(f)
+  return function(n)
+    if not I.is_integer(n, 1) then return real(n) end
+    local xs, first = T.together(n, 1)
+    local t, y = n.row.reads[1], n.row.makes[1]
+    return T.as(n, integer(n, centered(xs[1], t), t.scale[1], y), first)
+  end
+end
+
+--- What lies between two numbers.
+local function between(f, least, most)
+  return unary_integer(f, function(n, x, scale, y)
+    return I.requantised(n, x, { ratio(scale, y.scale[1]) }, nil, y,
+      { bounds = { least = least, most = most } })
+  end)
+end
+
+local function clamp(low, high)
+  return between(function(_, x) return F.Clamp(x, { min = low, max = high }) end, low, high)
+end
+
+local abs = unary_integer(function(_, x) return F.Abs(x) end, function(n, x, scale, y)
+  return I.requantised(n, F.Abs(x), { ratio(scale, y.scale[1]) }, nil, y)
+end)
+
 --- What is below 0 times a number: two scales, chosen between.
 local real_leaky = T.real(function(n, x)
   return F.LeakyRelu(x, { slope = n:float("alpha", 0) })
 end)
+local integer_leaky = unary_integer(nil, function(n, x, scale, y)
+  local above = I.requantised(n, x, { ratio(scale, y.scale[1]) }, nil, y)
+  local below = I.requantised(n, x, { ratio(scale, T.f32(n:float("alpha", 0)), y.scale[1]) }, nil,
+    y)
+  return F.Where { F.Lt { x, kit.number(0, "i32") }, below, above }
+end)
 local function leaky_relu(n)
-  if not I.is_integer(n, 1) then return real_leaky(n) end
-  local xs, first = T.together(n, 1)
-  local t, y = n.row.reads[1], n.row.makes[1]
-  local x, scale, alpha = centered(xs[1], t), t.scale[1], n:float("alpha", 0)
   -- A scale below 0 has no form in fixed point.
-  if alpha < 0 then return real_leaky(n) end
-  local above = I.requantised(n, x, { scale / y.scale[1] }, nil, y)
-  local below = I.requantised(n, x, { scale * T.f32(alpha) / y.scale[1] }, nil, y)
-  return T.as(n, F.Where { F.Lt { x, kit.number(0, "i32") }, below, above }, first)
+  if not I.is_integer(n, 1) or n:float("alpha", 0) < 0 then return real_leaky(n) end
+  return integer_leaky(n)
+end
+
+--- What is below 0 times a slope of its place.
+local function real_prelu(_, x, slope)
+  return F.Where { F.Lt { x, kit.number(0, x.dtype) }, F.Mul { x, slope }, x }
+end
+local function integer_prelu(n, x, slope)
+  local reads, y = n.row.reads, n.row.makes[1]
+  x = centered(x, reads[1])
+  local product = F.Mul { x, centered(slope, reads[2]) }
+  local above = I.requantised(n, x, { ratio(reads[1].scale[1], y.scale[1]) }, nil, y)
+  local below = I.requantised(n, product,
+    { ratio(reads[1].scale[1], reads[2].scale[1], y.scale[1]) }, nil, y)
+  return F.Where { F.Lt { x, kit.number(0, "i32") }, below, above }
 end
 
 --- An operator of two operands and a fused activation; `integer` computes quantised ones, where
@@ -189,11 +243,10 @@ return function(op, needs)
   end
   op.SQUARED_DIFFERENCE = binary(function(_, a, b) return F.Square(F.Sub { a, b }) end,
     integer_square)
-  op.PRELU = binary(function(_, x, slope)
-    local zero = kit.number(0, x.dtype)
-    return F.Where { F.Lt { x, zero }, F.Mul { x, slope }, x }
-  end)
-  op.LEAKY_RELU = leaky_relu
+  op.PRELU, op.LEAKY_RELU, op.ABS = binary(real_prelu, integer_prelu), leaky_relu, abs
+  op.RELU = between(function(_, x) return F.Relu(x) end, 0)
+  op.RELU6 = between(function(_, x) return F.Relu6(x) end, 0, 6)
+  op.RELU_N1_TO_1, op.RELU_0_TO_1 = clamp(-1, 1), clamp(0, 1)
   op.SELECT, op.SELECT_V2, op.ADD_N = select_rows, choose, add_n
   op.CAST, op.QUANTIZE, op.DEQUANTIZE, op.FAKE_QUANT = cast, quantize, dequantize, fake_quant
 end

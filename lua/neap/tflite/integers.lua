@@ -99,9 +99,10 @@ end
 --- Sums as integers of tensor t: `scale` is that of the sums over that of t, one number or one for
 -- each position along the dimension `axis`.
 -- @param o {once = whether the standard's kernel for this operator rounds once, wide = whether its
--- sums have 64 bits, short = what is added to the sums first}
+-- sums have 64 bits, short = what is added to the sums first, bounds = {least =, most =} in numbers
+-- that an operator without a fused activation has of itself}
 function I.requantised(n, sums, scale, axis, t, o)
-  local least, most = T.bounds(n, t)
+  local least, most = T.bounds(n, t, o and o.bounds)
   local short = o and o.short
   if short and #scale == 1 then scale = kit.fill(short.shape[1], scale[1]) end
   local operand = #scale == 1 and kit.number(scale[1], "f64") or core.tensor(scale, "f64")

@@ -281,9 +281,11 @@ function T.activated(n, x)
   return a.f and a.f(x) or x
 end
 
---- The least and the most that a quantised result has after the activation.
-function T.bounds(n, t)
-  local a, range = activation_of(n), range_of(n, t)
+--- The least and the most that a quantised result has after the operator's fused activation, or
+-- after `a`, {least =, most =} in numbers.
+function T.bounds(n, t, a)
+  local range = range_of(n, t)
+  a = a or activation_of(n)
   -- As the standard's kernels: in f32, halves away from 0.
   local function place(number)
     local q = T.f32(number) / T.f32(t.scale[1])
