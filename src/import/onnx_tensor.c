@@ -269,6 +269,22 @@ static void drop_raw(Onnx__TensorProto *proto) {
   proto->has_raw_data = false;
 }
 
+/* The same of lists of numbers, of which there is one. */
+static void drop_lists(Onnx__TensorProto *proto) {
+  neap_free(proto->float_data);
+  neap_free(proto->double_data);
+  neap_free(proto->int32_data);
+  neap_free(proto->int64_data);
+  neap_free(proto->uint64_data);
+  proto->float_data = NULL;
+  proto->double_data = NULL;
+  proto->int32_data = NULL;
+  proto->int64_data = NULL;
+  proto->uint64_data = NULL;
+  proto->n_float_data = proto->n_double_data = 0;
+  proto->n_int32_data = proto->n_int64_data = proto->n_uint64_data = 0;
+}
+
 neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto,
                                   neap_onnx_tensor *out, neap_error *error) {
   const element *e;
@@ -304,7 +320,10 @@ neap_status neap_onnx_take_tensor(neap_onnx_file *file, Onnx__TensorProto *proto
     return neap_onnx_fail(file, error, NEAP_DATA, "%lld elements are claimed, %zu are there",
                           (long long)n, listed);
   NEAP_TRY(neap_tensor_new(&out->tensor, e->dtype, &shape, error));
-  if (n == 0 || set_from_list(e, proto, n, neap_tensor_data(&out->tensor))) return NEAP_OK;
+  if (n == 0 || set_from_list(e, proto, n, neap_tensor_data(&out->tensor))) {
+    drop_lists(proto);
+    return NEAP_OK;
+  }
   neap_tensor_fini(&out->tensor);
   return neap_onnx_fail(file, error, NEAP_DATA, "a uint64 above 2^63 - 1");
 }

@@ -96,6 +96,28 @@ ProtobufCAllocator neap_proto_allocator(bool *refused) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/* Memory for a message that is made of a file's mapped bytes. protobuf-c copies all of them, so
+ * that a file of weights would be in memory twice at the end: pages that have been read are given
+ * back to the system whenever that much has been asked for. What is read again is still there, in
+ * the file. */
+typedef struct unpacking {
+  bool refused;
+  void *bytes; /* the mapped file's, borrowed */
+  size_t n, taken;
+} unpacking;
+
+enum { GIVE_BACK_BYTES = 8 << 20 };
+
+static void *take_unpacked(void *context, size_t bytes) {
+  unpacking *u = context;
+  u->taken = bytes > SIZE_MAX - u->taken ? SIZE_MAX : u->taken + bytes;
+  if (u->taken >= GIVE_BACK_BYTES) {
+    neap_memory_give_back(u->bytes, u->n);
+    u->taken = 0;
+  }
+  return take(&u->refused, bytes);
+}
+
 neap_status neap_proto_unpack(const char *path, const char *what,
                               const ProtobufCMessageDescriptor *descriptor, ProtobufCMessage **out,
                               neap_error *error) {
@@ -113,12 +135,12 @@ neap_status neap_proto_unpack(const char *path, const char *what,
   }
 
   /* NULL is all that protobuf-c tells; whether memory was lacking the allocator has seen. */
-  bool refused = false;
-  ProtobufCAllocator allocator = neap_proto_allocator(&refused);
   if (status == NEAP_OK) {
+    unpacking u = {.bytes = neap_storage_data(bytes), .n = (size_t)n};
+    ProtobufCAllocator allocator = {take_unpacked, give, &u};
     *out = protobuf_c_message_unpack(descriptor, &allocator, (size_t)n, data);
-    if (*out == NULL && refused) status = neap_fail_memory(error, (size_t)n, what);
-    if (*out == NULL && !refused)
+    if (*out == NULL && u.refused) status = neap_fail_memory(error, (size_t)n, what);
+    if (*out == NULL && !u.refused)
       status = neap_fail(error, NEAP_DATA, "%s: damaged, or no %s", path, what);
   }
   neap_storage_release(bytes);

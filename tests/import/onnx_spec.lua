@@ -1,6 +1,7 @@
 -- neap.import of ONNX files that this file writes: what comes out, what is said of what is wrong.
 local neap = require "neap"
 local kit = require "import.onnx_kit"
+local support = require "support"
 
 --- Imports a model of these bytes from a folder of its own.
 local function import(bytes, o)
@@ -398,5 +399,42 @@ describe("an ONNX file", function()
     refused("none.bin", "0", "No such file")
     os.execute(("ln -s /etc/passwd %s/link"):format(folder.path))
     refused("link", "0", "link out of the model's folder")
+  end)
+
+  it("is in memory once while it is read, whichever way it has its numbers", function()
+    local status = io.open "/proc/self/status"
+    local flags = support.read_file((os.getenv "NEAP_BUILD" or "build") .. "/flags") or ""
+    if not status or flags:find("-fsanitize", 1, true) then
+      return pending "the most memory that a process has had is not known here"
+    end
+    status:close()
+    -- Weights of 40 MiB, all of which the net reads.
+    local folder <close> = kit.folder()
+    local n_weight, numbers = 20, string.pack("<f", 0.001):rep(1 << 19)
+    folder:write("peak.lua", [[
+      local function most()
+        return tonumber(io.open "/proc/self/status":read "a":match "VmHWM:%s+(%d+)") / 1024
+      end
+      local neap = require "neap"
+      local before = most()
+      local f = assert(neap.import((...)))
+      print(most() - before, #f.net:ops())]])
+    for _, way in ipairs { "raw", "list" } do
+      local tensors, nodes = {}, {}
+      for k = 1, n_weight do
+        local own = way == "raw" and { raw = numbers } or { more = { { 4, numbers } } }
+        own.name, own.dims = "w" .. k, { 1024, 512 }
+        tensors[k] = kit.tensor(own)
+        nodes[k] = kit.node("MatMul", { "x", own.name }, { "y" .. k })
+      end
+      nodes[#nodes + 1] = kit.node("Sum", { "y1", "y" .. n_weight }, { "y" })
+      local path = folder:write("m.onnx", kit.model { nodes = nodes, tensors = tensors,
+        inputs = { kit.value("x", { 1, 1024 }) }, outputs = { kit.value "y" } })
+      local out = support.shell(("%s run %s/peak.lua %s"):format(support.program, folder.path,
+        path))
+      local most, n_op = out:match "^(%S+)%s+(%d+)"
+      assert.equal(n_weight + 1, math.tointeger(n_op), out)
+      assert.is_true(tonumber(most) < 1.5 * 40, ("%s: %s MiB of 40"):format(way, most))
+    end
   end)
 end)
