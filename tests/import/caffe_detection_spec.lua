@@ -222,6 +222,26 @@ describe("the loss of SSD", function()
     end
   end)
 
+  it("matches the first of pairs that are equally good, prior before box", function()
+    -- Nine priors of half the picture, and boxes of an eighth that lie in four of them each.
+    local images, priors, variances = case(9)
+    for p = 1, P do
+      local x, y = (p - 1) % 3 * 0.25, (p - 1) // 3 % 3 * 0.25
+      priors[p] = { x, y, x + 0.5, y + 0.5 }
+    end
+    for _, image in ipairs(images) do
+      for b, row in ipairs(image.boxes) do
+        local x, y = 0.25 + (b - 1) % 2 * 0.375, 0.25 + (b - 1) // 2 * 0.125
+        row[4], row[5], row[6], row[7] = x, y, x + 0.125, y + 0.125
+      end
+    end
+    for _, row in ipairs { { "match_type: BIPARTITE", { match = "BIPARTITE" } },
+      { "overlap_threshold: 0.0625", { threshold = 0.0625 } } } do
+      near(reference(images, priors, variances, row[2]),
+        loss_of(row[1], nil, images, priors, variances))
+    end
+  end)
+
   it("matches what the net makes of priors, where that is asked for", function()
     local images, priors, variances = case(4)
     -- Nothing said is the prior itself; a box said exactly is one that is matched.
@@ -378,6 +398,46 @@ describe("Caffe's judging of detections", function()
   end)
 end)
 
+describe("data of a detector", function()
+  local text = [[layer { name: "data" type: "AnnotatedData" top: "data" top: "label"
+      transform_param { %s resize_param { height: 30 width: 40 } }
+      data_param { source: "some_lmdb" batch_size: 2 } }
+    layer { name: "c" type: "Pooling" bottom: "data" top: "c"
+      pooling_param { pool: AVE global_pooling: true } }
+    layer { name: "quiet" type: "Silence" bottom: "label" }]]
+
+  it("has the size that pictures are brought to, and boxes", function()
+    local f = assert(kit.import(text:format "mean_value: 1 mean_value: 2 mean_value: 3"))
+    local inputs = f.net:inputs()
+    assert.same({ 2, 3, 30, 40 }, inputs[1].shape)
+    assert.same({ { 2, 1, 64, 8 }, "f32" }, { inputs[2].shape, inputs[2].dtype })
+    assert.matches('"label": up to 64 boxes a picture are taken for granted', f.notes[1])
+    f = assert(kit.import(text:format "", { shapes = { label = { 2, 1, 9, 8 } } }))
+    assert.same({ { 2, 1, 9, 8 }, "f32" }, { f.net:inputs()[2].shape, f.net:inputs()[2].dtype })
+  end)
+
+  it("is scaled, and not moved away from its boxes", function()
+    local m = assert(kit.import(text:format "scale: 0.5 mean_value: 2", { model = true }))
+    assert.equal(3, m:transform "TRAIN" (neap.ones(1, 3, 2, 2) * 8)[1][1][1][1])
+    m = assert(kit.import(text:format "mirror: true", { model = true }))
+    assert.error_matches(function() m:transform "TRAIN" end, "mirrors or cuts pictures whose label")
+  end)
+
+  it("of each place has the largest pictures of its set", function()
+    local function sizes(kind, more)
+      local f = assert(kit.import(([[layer { name: "data" type: "%s" top: "data" top: "label" %s }
+        layer { name: "c" type: "Pooling" bottom: "data" top: "c" pooling_param { kernel_size: 1 } }
+        layer { name: "quiet" type: "Silence" bottom: "label" }]]):format(kind, more)))
+      return { f.net:inputs()[1].shape, f.net:inputs()[2].shape, f.net:inputs()[2].dtype }
+    end
+    assert.same({ { 1, 3, 500, 500 }, { 1, 1, 500, 500 }, "i64" }, sizes("Python",
+      'python_param { module: "voc_layers" layer: "SBDDSegDataLayer" }'))
+    assert.same({ { 1, 3, 608, 608 }, { 1, 1, 608, 608 }, "i64" }, sizes("SegData",
+      'seg_data_param { source: "VOC_arg/train.txt" } transform_param { stride: 32 '
+      .. 'scale_ratios: 0.8 scale_ratios: 1.2 }'))
+  end)
+end)
+
 describe("the collection's SSD", function()
   local file = io.open(folder .. "solver.prototxt")
   if not file then
@@ -408,6 +468,9 @@ describe("the collection's SSD", function()
     local judged = t:predict(x, label)
     assert.same({ 1, 1, 20 + 2 * 200, 5 }, judged.shape)
     assert.same({ -1, 20, 2, -1, -1 }, judged[1][1][20]:totable())
+    assert.error_matches(function()
+      t:evaluate(neap.data.tensors { data = x, label = label, batch = 2 })
+    end, 'no loss in this phase, and gives "detection_eval" of %(1,1,420,5%)')
     t:close()
   end)
 end)

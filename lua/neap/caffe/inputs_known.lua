@@ -87,7 +87,7 @@ local function example(row)
   local set = known.set_of(p:text "source")
   if row.type == "Python" then set = set_of_class(p:text "layer") end
   if set then
-    return of_set(set, crop, t), ("as of %s, after its source's name"):format(set.name), set
+    return of_set(set, crop, t), ("as of %s, after the name of its source"):format(set.name), set
   end
   if row.type == "VideoData" then channels = video_channels(p) end
   -- A crop says both sides. HDF5 and Python layers do not apply one.
@@ -104,8 +104,8 @@ local BOXES = 64
 -- or for each place, or boxes.
 local function label_shape(row, first, set)
   if row.type == "AnnotatedData" then
-    return { first[1], 1, BOXES, 8, dtype = "f32" }, ("%d boxes a picture at most are taken for \z
-      granted: rows of item (-1: no box), class, instance, corners, difficult"):format(BOXES)
+    return { first[1], 1, BOXES, 8, dtype = "f32" }, ("up to %d boxes a picture are taken for \z
+      granted, rows (item or -1, class, instance, corners, difficult)"):format(BOXES)
   end
   return set and set.is_map and { first[1], 1, first[3], first[4] } or { first[1] }
 end

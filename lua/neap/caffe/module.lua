@@ -116,6 +116,12 @@ local Model = module.class { "CaffeModel", name = "model",
 --- The loss of a model that has its losses in itself: its first output, whatever follows.
 local Loss = module.class { "CaffeLoss", name = "loss", operands = 1,
   forward = function(_, loss, ...) -- luacheck: ignore 212
+    -- Of a phase without a loss the first output comes here, which may be no number.
+    if kit.product(loss.shape) ~= 1 then
+      core.fail(("nn.CaffeLoss: the net has no loss in this phase, and gives \"%s\" of (%s), \z
+        which is no number to judge by: call the model for it"):format(loss.name,
+        table.concat(loss.shape, ",")))
+    end
     return loss
   end }
 
