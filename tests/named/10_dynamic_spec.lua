@@ -433,6 +433,37 @@ describe("the dynamic executor", function()
     assert.are.equal(0, run(masks[3], 1))
   end)
 
+  it("keeps the length of a branch that was not taken while others were looked for", function()
+    local net = neap.net "apart"
+    local x, m = net:input("x", { 6, 4 }), net:input("m", { 6 }, "bool")
+    local inner, c = net:input("inner", { 6 }, "bool"), net:input("c", {}, "bool")
+    local some = net:Sum(net:Compress({ x, m }, nil, { axis = 1 })) -- a length outside the branch
+    local y = net:If(c, function(b) return b:Sum(b:Compress({ x, inner }, nil, { axis = 1 })) end,
+      function(b) return b:Sum(x) end)
+    net:outputs { net:Add({ y, some }, "y") }
+    local ws <close> = neap.workspace { executor = "dynamic", store = false }
+    local program <close> = ws:compile(net)
+    local t, inside = neap.rand(6, 4), neap.tensor(masks[1]):gt(0.5)
+    ws:feed("x", t)
+    ws:feed("inner", inside)
+    local function run(mask, on)
+      local pick = neap.tensor(mask):gt(0.5)
+      ws:feed("m", pick)
+      ws:feed("c", neap.tensor(on):gt(0.5))
+      local before = program:stats().n_restart
+      program:run()
+      local want = on == 1 and t:compress(inside, { axis = 1 }):sum() or t:sum()
+      assert.is_true(ws:fetch("y"):close(want + t:compress(pick, { axis = 1 }):sum(),
+        { rtol = 1e-5, atol = 1e-5 }))
+      return program:stats().n_restart - before
+    end
+    run(masks[1], 1)
+    run(masks[1], 1)
+    run(masks[3], 0) -- the other length changes: all are looked for, and the branch finds none
+    run(masks[3], 0)
+    assert.are.equal(0, run(masks[3], 1)) -- the branch as it was when it ran
+  end)
+
   it("refuses what a branch gives when its own length depends on data, and an update \z
       beside such an op", function()
     local net = neap.net "open"
