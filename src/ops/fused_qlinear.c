@@ -72,8 +72,7 @@ static void run_fold(const neap_call *call) {
     const float step = x_scale * number(call, F_W_SCALE, o, 1);
     const float scale = step / (adds ? z_scale : y_scale);
     /* An integer counts steps of x and w already. */
-    double bias = 0;
-    if (has(call, F_B)) bias = neap_number_at(&call->in[F_B], o);
+    double bias = neap_quantized_number(call, F_B, o, 0);
     if (has(call, F_B) && call->in[F_B].type.dtype != NEAP_DTYPE_I32) bias /= (double)step;
     bias -= (double)(x_zero * sum);
     if (adds) bias -= (double)z_zero / (double)scale;

@@ -163,7 +163,7 @@ static const loop dequantize_loops[NEAP_N_DTYPE][2] = {
 
 /* A row has one scale: all of x, or the `inner` elements behind one position of the axis. */
 typedef struct job {
-  const neap_operand *x, *y, *scale, *zero;
+  const neap_call *call;
   int64_t inner, channels; /* channels 1: one scale */
   double least, most;
   loop loop;
@@ -175,9 +175,10 @@ static void run_range(void *context, int64_t begin, int64_t end) {
   for (int64_t at = begin; at < end;) {
     const int64_t r = at / j->inner, n = NEAP_MIN(end, (r + 1) * j->inner) - at;
     const int64_t c = r % j->channels;
-    const numbers p = {neap_number_at(j->scale, c),
-                       j->zero != NULL ? neap_number_at(j->zero, c) : 0, j->least, j->most};
-    j->loop(neap_element_at(j->x, at), neap_element_at(j->y, at), &p, n);
+    /* Beside several scales there may be one zero point for all. */
+    const numbers p = {neap_quantized_number(j->call, SCALE, c, 0),
+                       neap_quantized_number(j->call, ZERO, c, 0), j->least, j->most};
+    j->loop(neap_element_at(&j->call->in[X], at), neap_element_at(&j->call->out[0], at), &p, n);
     at += n;
   }
 }
@@ -185,15 +186,13 @@ static void run_range(void *context, int64_t begin, int64_t end) {
 /* `integers` and `floats`: the types of x and y, whichever way. */
 static void run(const neap_call *call, const loop loops[NEAP_N_DTYPE][2], neap_dtype integers,
                 neap_dtype floats) {
-  const neap_operand *x = &call->in[X], *scale = &call->in[SCALE];
-  const neap_shape *shape = &x->type.shape;
+  const neap_shape *shape = &call->in[X].type.shape;
   int64_t n = neap_shape_elems(shape);
   if (n == 0) return;
-  job j = {.x = x, .y = &call->out[0], .scale = scale, .inner = n, .channels = 1};
-  if (call->n_in > ZERO && call->in[ZERO].data != NULL) j.zero = &call->in[ZERO];
+  job j = {.call = call, .inner = n, .channels = 1};
   /* With one scale all of x is one row; with several a row lies behind each position of the
    * axis. */
-  if (neap_shape_elems(&scale->type.shape) > 1) {
+  if (neap_shape_elems(&call->in[SCALE].type.shape) > 1) {
     int axis = neap_axis(call->attrs[AXIS].i, shape->n_dim);
     j.channels = shape->dim[axis];
     j.inner = neap_shape_span(shape, axis + 1, shape->n_dim);
@@ -234,7 +233,8 @@ const neap_op neap_op_QuantizeLinear = {
   .source = "ONNX QuantizeLinear-21; Jacob et al., arXiv 1712.05877",
   .inputs = {[X] = {"x", "any shape", NEAP_WIDE},
              [SCALE] = {"scale", "above 0: one, or one of each position along `axis`", NEAP_WIDE},
-             [ZERO] = {"zero", "like scale: the integer that 0 is", INTEGERS, NEAP_ARG_OPTIONAL}},
+             [ZERO] = {"zero", "one, or like scale: the integer that 0 is", INTEGERS,
+                       NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "shape of x", INTEGERS}},
   .attrs = {AXIS_ATTR, [TO] = {"to",
                                "dtype of y: u8, i8, u16 or i16; that of zero where there is one",
@@ -261,7 +261,7 @@ const neap_op neap_op_DequantizeLinear = {
   .source = "ONNX DequantizeLinear-21",
   .inputs = {[X] = {"x", "any shape", INTEGERS | NEAP_BIT(I32)},
              [SCALE] = {"scale", "one, or one of each position along `axis`", NEAP_WIDE},
-             [ZERO] = {"zero", "like scale: the integer that 0 is", INTEGERS | NEAP_BIT(I32),
+             [ZERO] = {"zero", "one, or like scale: the integer that 0 is", INTEGERS | NEAP_BIT(I32),
                        NEAP_ARG_OPTIONAL}},
   .outputs = {{"y", "shape of x, dtype of scale", NEAP_WIDE}},
   .attrs = {AXIS_ATTR},

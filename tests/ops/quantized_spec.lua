@@ -308,6 +308,17 @@ state w i8 (7,5)
     os.remove(path)
   end)
 
+  it("have one zero point for all beside several scales", function()
+    local x = neap.tensor({ 1, 2, 3, 4, 5, 6, 7, 8 }):reshape(2, 4)
+    local scales, zero = neap.tensor { 0.5, 0.25, 1, 2 }, neap.tensor({ 10 }, "u8")
+    for _, one in ipairs { zero, zero:reshape {} } do
+      local y = neap.quantize_linear(x, scales, one, { axis = 2 })
+      assert.are.same({ { 12, 18, 13, 12 }, { 20, 34, 17, 14 } }, y:totable())
+      local back = neap.dequantize_linear(y, scales, one, { axis = 2 })
+      assert.is_true(back:equal(x))
+    end
+  end)
+
   it("of 16 bits round to even and saturate as those of 8 do, from both floats", function()
     local nan = 0 / 0
     local values = { -40000, -32768.5, -0.5, 0.5, 1.5, 2.5, 32766.5, 65534.5, 70000, nan }
