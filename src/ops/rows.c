@@ -42,7 +42,8 @@ void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64
   rows_job j = {body, context, scratch, tile_bytes(dtype, n_row, row_elems), n, 1};
   NEAP_ASSERT(call->n_thread >= 1 && call->choice->n_thread >= 1, "%s runs on %d threads of %d",
               call->op->name, call->n_thread, call->choice->n_thread);
-  if (!neap_is_half(dtype)) {
+  /* Rows without elements have no tile either. */
+  if (!neap_is_half(dtype) || j.tile_bytes == 0) {
     neap_parallel_for(n, grain, call->n_thread, run_in_place, &j);
     return;
   }
