@@ -47,6 +47,8 @@ _Noreturn void neap_lua_fail(lua_State *L, neap_status code, const char *format,
 /* For functions given a path: nil, message, code when the file is at fault (IO, DB, DATA); else
  * raises. */
 int neap_lua_failure(lua_State *L, const neap_error *error);
+/* As a Lua warning, what a store failed to do; "" says nothing. */
+void neap_lua_warn(lua_State *L, const char *warning);
 /* core.fail and core.error, for Neap's own Lua files. */
 void neap_lua_open_error(lua_State *L);
 /* Pushes the error object of a record. */
@@ -386,8 +388,6 @@ void neap_lua_end_runs(lua_State *L, const neap_error *why);
 void neap_lua_open_run(lua_State *L);
 
 void neap_lua_open_workspace(lua_State *L);
-/* As a Lua warning, what a store failed to do; "" says nothing. */
-void neap_lua_warn(lua_State *L, const char *warning);
 /* Raises the error of a run. After Ctrl-C the next run is free again, and Lua need not stop a
  * second time. */
 _Noreturn void neap_lua_raise_run(lua_State *L, const neap_error *error);

@@ -1,4 +1,5 @@
-/* error.c: errors from the engine to Lua. The only file that raises what the engine reports.
+/* error.c: errors and warnings from the engine to Lua. The only file that raises what the engine
+ * reports.
  *
  * An error object is a table with the fields of the record (code, message, op, blob, scope, line,
  * expected, got, hint; for code "budget" also limit, bank, limit_bytes, least_bytes, left_bytes,
@@ -235,6 +236,31 @@ int neap_lua_failure(lua_State *L, const neap_error *error) {
   lua_pushstring(L, error->message);
   lua_pushstring(L, neap_status_text(error->code));
   return 3;
+}
+
+/* ---- warnings -------------------------------------------------------------------------------- */
+
+/* its address: in the registry, what was last said about the database */
+static const char warned_key;
+
+/* A trouble with the database is told once, not for every program that meets it. */
+void neap_lua_warn(lua_State *L, const char *warning) {
+  if (warning[0] == '\0') return;
+
+  /* From "database" on the words are the same for each program; what the registry has is what was
+   * said last. */
+  const char *trouble = strstr(warning, "database \"");
+  if (trouble != NULL) {
+    lua_pushstring(L, trouble);
+    /* From below: this trouble, the one before; then the new one takes its place. */
+    bool again =
+      lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
+    lua_pop(L, 1);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &warned_key);
+    if (again) return;
+  }
+  lua_warning(L, "neap: ", 1);
+  lua_warning(L, warning, 0);
 }
 
 /* ---- errors of Neap's own Lua files ---------------------------------------------------------- */

@@ -41,29 +41,6 @@ void neap_lua_free_program(lua_State *L, void *at) {
   h->ws = NULL;
 }
 
-/* its address: in the registry, what was last said about the database */
-static const char warned_key;
-
-/* A trouble with the database is told once, not for every program that meets it. */
-void neap_lua_warn(lua_State *L, const char *warning) {
-  if (warning[0] == '\0') return;
-
-  /* From "database" on the words are the same for each program; what the registry has is what was
-   * said last. */
-  const char *trouble = strstr(warning, "database \"");
-  if (trouble != NULL) {
-    lua_pushstring(L, trouble);
-    /* From below: this trouble, the one before; then the new one takes its place. */
-    bool again =
-      lua_rawgetp(L, LUA_REGISTRYINDEX, &warned_key) == LUA_TSTRING && lua_rawequal(L, -1, -2);
-    lua_pop(L, 1);
-    lua_rawsetp(L, LUA_REGISTRYINDEX, &warned_key);
-    if (again) return;
-  }
-  lua_warning(L, "neap: ", 1);
-  lua_warning(L, warning, 0);
-}
-
 /* ws:_compile(net, options [, range]) -> program; with a range: of a smaller batch in its
  * memory. */
 static int compile(lua_State *L) {
