@@ -4,7 +4,7 @@
 
 #include "plan/schedule.h"
 
-/* alias.c: fills root, next, reason, refusal and partner. Needs order and step. */
+/* share.c: fills root, next, reason, refusal and partner. Needs order and step. */
 void neap_schedule_share(neap_schedule *s, const neap_work *work);
 /* live_range.c: fills first, last, life, live_bytes and the peak. Needs the storages. */
 neap_status neap_schedule_live(neap_schedule *s, const neap_work *work, neap_error *error);
@@ -96,8 +96,8 @@ void neap_plan_fill_places(neap_plan *plan, const neap_graph *graph, const neap_
 /* make.c. The plan of subnet k of a node, whose graph is `sub`. */
 typedef neap_status neap_plan_sub(const void *context, int node, int k, const neap_graph *sub,
                                   neap_plan **out, neap_error *error);
-/* Plans of all subnets, by `make`, and from them each node's scratch: the largest frame (branches
- * overlay each other, only one runs), then the op's own. A body's values that lie in its
+/* Plans of all subnets, by `make`, and from them each node's scratch: the largest of their arenas
+ * (only one subnet runs at a time), then the op's own. A body's values that lie in its
  * iteration's frame are placed at their items. */
 neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_plan_sub *make,
                                 const void *context, neap_error *error);

@@ -3,7 +3,7 @@
  *
  * A schedule is what all policies pack: which values are one storage, from which step to which it
  * lives, and how many bytes are live while each step runs. Storages are found from the graph
- * (alias.c), or taken over from a plan that stands already, when the same addresses are to serve
+ * (share.c), or taken over from a plan that stands already, when the same addresses are to serve
  * another batch size; lives come from the one analysis (live_range.c) either way.
  *
  * INVARIANT: `order` and `step` are inverse to each other; members of a storage form a ring through

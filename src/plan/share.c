@@ -1,6 +1,6 @@
-/* alias.c: which values lie in the same bytes. Three ways: enforced versions (the graph says so),
- * views (the op record says so), and in place (the record allows it, and nobody else needs the
- * input any more).
+/* share.c: which values lie in the same bytes. Three ways: enforced versions (the graph says so),
+ * views (the op record says so, `alias`), and in place (the record allows it, and nobody else needs
+ * the input any more).
  *
  * Members of a storage form a ring (`next`). Versions and views are joined first, because a view
  * keeps its source's bytes alive wherever its definition stands; then in place is decided node by
