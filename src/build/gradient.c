@@ -133,14 +133,14 @@ typedef struct walk {
   int n_wrt;
   const neap_value_id *wrt;
   bool of_formula; /* its terms are no gradients that anybody has a name for */
-  bool *active;    /* by slot: the value depends on some wrt, in a way that gradients follow */
-  part **parts;    /* by slot */
+  bool *active;    /* by entry: the value depends on some wrt, in a way that gradients follow */
+  part **parts;    /* by entry */
 } walk;
 
 enum { CONSTANT = -1 };
 
 /* Where the lists have a value: wrt first, then what the walk's nodes make. */
-static int slot_of(const walk *w, neap_value_id v) {
+static int entry_of(const walk *w, neap_value_id v) {
   if (w->of_formula)
     for (int i = 0; i < w->n_wrt; i++)
       if (w->wrt[i] == v) return i;
@@ -148,8 +148,8 @@ static int slot_of(const walk *w, neap_value_id v) {
 }
 
 static bool is_active(const walk *w, neap_value_id v) {
-  int slot = v < 0 ? CONSTANT : slot_of(w, v);
-  return slot != CONSTANT && w->active[slot];
+  int entry = v < 0 ? CONSTANT : entry_of(w, v);
+  return entry != CONSTANT && w->active[entry];
 }
 
 /* A value that the backward pass made, and that is not yet known as another one's gradient, is the
@@ -167,13 +167,13 @@ static void mark_gradient(walk *w, neap_value_id gradient, neap_value_id v) {
 static neap_status add_part(walk *w, neap_value_id to, neap_value_id gradient, neap_error *error) {
   part *p = neap_arena_alloc(&w->b->graph->arena, sizeof *p);
   if (p == NULL) return graph_no_memory(error);
-  int slot = slot_of(w, to);
+  int entry = entry_of(w, to);
   p->value = gradient;
   mark_gradient(w, gradient, to);
 
   /* The newest first; total_gradient turns them round. */
-  p->next = w->parts[slot];
-  w->parts[slot] = p;
+  p->next = w->parts[entry];
+  w->parts[entry] = p;
   return NEAP_OK;
 }
 
@@ -205,7 +205,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
   b->graph->value[*gradient].is_blob = true;
 
   /* Whoever asks again gets the blob, not what it was copied from. */
-  w->parts[slot_of(w, v)]->value = *gradient;
+  w->parts[entry_of(w, v)]->value = *gradient;
   return neap_map_set(&b->env, name, *gradient) ? NEAP_OK : graph_no_memory(error);
 }
 
@@ -213,7 +213,7 @@ static neap_status keep_gradient(const walk *w, neap_value_id v, neap_value_id *
 static neap_status total_gradient(walk *w, neap_value_id v, neap_value_id *out, neap_error *error) {
   /* How many terms there are; one alone is the gradient itself. */
   *out = NEAP_NO_VALUE;
-  part *parts = w->parts[slot_of(w, v)];
+  part *parts = w->parts[entry_of(w, v)];
   int n = 0;
   for (const part *p = parts; p != NULL; p = p->next) n++;
   if (n == 0) return NEAP_OK;
@@ -433,15 +433,15 @@ static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
   /* Lists for what the walk can meet: wrt, and all that its nodes make. What stands before is
    * constant. */
   neap_graph *graph = w->b->graph;
-  size_t n_slot = (size_t)(w->n_wrt + graph->n_value - w->first_value);
+  size_t n_entry = (size_t)(w->n_wrt + graph->n_value - w->first_value);
   w->n_node = graph->n_node;
-  w->active = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->active);
-  w->parts = neap_arena_alloc(&graph->arena, n_slot * sizeof *w->parts);
+  w->active = neap_arena_alloc(&graph->arena, n_entry * sizeof *w->active);
+  w->parts = neap_arena_alloc(&graph->arena, n_entry * sizeof *w->parts);
   if (w->active == NULL || w->parts == NULL) return graph_no_memory(error);
 
   /* From wrt forwards: a node is active when something active goes in. Backwards from the seeds it
    * shows by itself, where parts arrive. */
-  for (int i = 0; i < w->n_wrt; i++) w->active[slot_of(w, w->wrt[i])] = true;
+  for (int i = 0; i < w->n_wrt; i++) w->active[entry_of(w, w->wrt[i])] = true;
   for (int n = w->first_node; n < w->n_node; n++) {
     const neap_node *node = &graph->node[n];
     if (node->op->no_grad) continue;
@@ -449,13 +449,13 @@ static neap_status walk_back(walk *w, int n_seed, const neap_value_id *seed,
     for (int i = 0; i < node->n_in; i++)
       if (is_active(w, node->in[i])) active = true;
     if (!active) continue;
-    for (int k = 0; k < node->n_out; k++) w->active[slot_of(w, node->out[k])] = true;
+    for (int k = 0; k < node->n_out; k++) w->active[entry_of(w, node->out[k])] = true;
   }
   build_begin_emit(w->b, error);
 
   /* From here on the walk adds nodes, behind those that it goes over. */
   for (int i = 0; i < n_seed; i++)
-    if (dseed[i] >= 0 && slot_of(w, seed[i]) != CONSTANT)
+    if (dseed[i] >= 0 && entry_of(w, seed[i]) != CONSTANT)
       NEAP_TRY(add_part(w, seed[i], dseed[i], error));
   for (int n = w->n_node - 1; n >= w->first_node; n--) NEAP_TRY(differentiate(w, n, error));
 

@@ -1,11 +1,13 @@
 /* ladder.c: the plans that a budget takes its own from.
  *
- * For every net there is a *ladder*: a fixed list of plans, *rungs*, the free one first. Below it
- * lie those that run forward ops again in the backward pass rather than keep what they make, in
- * bodies of loops and branches as in the graph itself, in the order of that work. Under a total the
- * list comes twice, with constants and without. With `inexact` it goes on: each section has
- * half the scratch of the one before, and so perhaps other kernels. A budget takes the first rung
- * that keeps it.
+ * For every net there is a *ladder*: a fixed list of plans, *rungs*. The first is the *free* plan,
+ * the one without any limit. Each rung after it runs a *set* of forward ops again in the backward
+ * pass rather than keep what they make, in bodies of loops and branches as in the graph itself;
+ * sets come in the order of that work (plan/recompute.c finds them). A free rung and its sets are a
+ * *section*: all of it has the same kernels. Under a total there is a second section, without
+ * constants. With `inexact` more follow, each with half the scratch of the one before, and so
+ * perhaps other kernels. A budget takes the first rung that keeps it; where none does, the refusal
+ * is that of the rung nearest to fitting, in the words of plan/budget.c.
  *
  * INVARIANT: rungs depend on graph and options, not on the budget. So a rung that keeps a budget
  * and is passed over for an earlier one under a larger budget is never smaller than what that
@@ -13,8 +15,8 @@
  * INVARIANT: but for `inexact`, all rungs have the kernels of the free plan, a dag's those of
  * `simple`, so that results have the same bits.
  *
- * Rungs are made when they are asked for. One is passed over unseen only where a bound below its
- * arena exceeds the limits.
+ * Rungs are made when they are asked for. One is left out without being made only where a bound
+ * below its arena exceeds the limits.
  */
 #include "driver/driver_int.h"
 #include "report/report.h"
@@ -157,15 +159,15 @@ static void note_refusal(ladder *l) {
 
 /* Values on the way to constants (folded weights that are then packed) need not be held where the
  * arena has room for them: the same choices, the same arena or a smaller one, fewer constants.
- * Where that can't be had, the way keeps what it has. */
+ * Where that can't be had, graph and plan stay as they are. */
 static neap_status pass_through_arena(neap_way *w, const neap_plan_options *options,
                                       neap_error *error) {
   /* Only where some constants are made of others is there anything to gain. */
   neap_graph *graph = NULL;
   neap_plan *plan = NULL;
-  bool has_ways = false;
-  if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_ways(w->graph, &has_ways, error));
-  if (!has_ways) return NEAP_OK;
+  bool has_passing = false;
+  if (!w->choices.no_constants) NEAP_TRY(neap_graph_has_passing(w->graph, &has_passing, error));
+  if (!has_passing) return NEAP_OK;
 
   /* Try the other form beside the plan at hand, and keep the better of the two. */
   w->choices.hold_constants = false;
@@ -232,7 +234,7 @@ static neap_status make_set(ladder *l, int i, neap_error *error) {
   return NEAP_OK;
 }
 
-/* The sets of the section, of its choices. */
+/* The sets of nodes that may be recomputed, for the kernels of this section. */
 static neap_status find_sets(ladder *l, neap_error *error) {
   /* The search is dear, so it is made once for a section, and only where the section is worth
    * it. */
@@ -416,7 +418,7 @@ static neap_status climb_inexact(ladder *l, size_t limit, bool constants, bool *
   return NEAP_OK;
 }
 
-/* A dag that may be inexact has kernels of one thread: those of the schedule `simple` are what they
+/* A dag that may be inexact has kernels of one thread: those of executor `simple` are what they
  * are compared with. */
 static neap_status choose_for_team(ladder *l, neap_error *error) {
   neap_choose_options team = l->w->resolved.choose;
@@ -437,8 +439,8 @@ static neap_status climb(ladder *l, bool *found, neap_error *error) {
   NEAP_TRY(enter_section(l, SIZE_MAX, constants, found, error));
   if (*found) return NEAP_OK;
 
-  /* Which sections follow: `last` asks a section to name its least, which costs plans. */
-  /* Constants are given up before exact bits are, since that changes no result. */
+  /* Which sections follow. The last one must name its least, which costs plans. Constants are given
+   * up before exact bits are, since that changes no result. */
   bool without = constants && w->resolved.total_left < SIZE_MAX && constant_bytes(w) > 0;
   size_t limit = w->resolved.inexact ? neap_most_scratch(&w->choices) : 0;
   NEAP_TRY(climb_section(l, !without && limit == 0, found, error));

@@ -12,7 +12,7 @@
  * INVARIANT: while branches run nobody makes, drops or renames a blob that two of them see, and no
  * blob that one writes is read or written by another; trees that would are refused.
  * INVARIANT: parallel regions never nest: nets of a branch are compiled for one thread and the
- * simple schedule.
+ * executor `simple`.
  */
 #include "driver/driver_int.h"
 

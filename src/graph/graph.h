@@ -4,8 +4,8 @@
  *
  * INVARIANT: nodes are in definition order, which is a valid order: every edge goes from a lower to
  * a higher index.
- * INVARIANT: the edge list is all that order, plan, dag schedule and verifier read: data edges, and
- * order edges for versions of resident storage, Free, and checks before commits.
+ * INVARIANT: the edge list is all that order, plan, executor `dag` and verifier read: data edges,
+ * and order edges for versions of resident storage, Free, and checks before commits.
  * INVARIANT: a value is either transient (region ARENA) or has bytes of its own elsewhere.
  */
 #ifndef NEAP_GRAPH_H
@@ -46,8 +46,8 @@ typedef struct neap_value {
   bool is_last; /* the last version of its blob's name: what fetch sees */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
-  bool is_held;   /* a declared blob, which a workspace holds though no node reads it */
-  bool is_turned; /* another value in the layout or the bank that a kernel wants (lay_out.c) */
+  bool is_held;      /* a declared blob, which a workspace holds though no node reads it */
+  bool is_reordered; /* another value in the layout or the bank that a kernel wants (lay_out.c) */
   /* definition: node and output position; -1: exists before the graph runs */
   int node, position;
   /* of the graph's: where its bytes lie, or, of resident ones, where a run uses them (bank.c) */
@@ -68,9 +68,10 @@ typedef struct neap_value {
  *
  * What one iteration leaves to the next is a *state*: it lies in two buffers that change places
  * (one of them is the output that gets the last of them), so nothing is copied between iterations.
- * What an iteration of a training loop leaves to its own backward is an *item* of its *frame*:
- * frame t is record t of the operand `frames`, dense, states first. State items are held n + 1
- * times: frame t+1 begins with what iteration t leaves, so a state in frames needs no other buffer.
+ * What an iteration of a training loop leaves to its own backward are *items* of its *frame*. The
+ * operand `frames` has a record for each iteration: frame t is record t, dense, states first. State
+ * items are held n + 1 times: frame t+1 begins with what iteration t leaves, so a state in frames
+ * needs no other buffer.
  *
  * INVARIANT: a loop and its backward have equal items: what the one writes there the other one
  * reads.
@@ -131,7 +132,7 @@ typedef struct neap_loop {
 
 /* Bytes of the operand `frames`. */
 size_t neap_loop_frames_bytes(const neap_loop *loop);
-/* What a loop needs beside its body's frame: the states' buffers, then the condition's flag. */
+/* What a loop needs beside its body's arena: the states' buffers, then the condition's flag. */
 size_t neap_loop_own_bytes(const neap_loop *loop);
 
 typedef struct neap_node {
@@ -160,7 +161,7 @@ typedef struct neap_node {
   /* of the graph's: where its scratch lies, and what it makes unless that is assigned elsewhere */
   int bank;
   bool confined; /* works on bytes of its bank alone */
-  /* in a loop's body: the backward recomputes it, rather than keep its outputs in the frame */
+  /* in a loop's body: the backward is to recompute it, rather than keep its outputs in the frame */
   bool recompute;
   /* 1 + the node that this one runs again for the backward (recompute.c); 0: none. Runs after all
    * nodes before it */
@@ -168,7 +169,7 @@ typedef struct neap_node {
   /* 1 + the node that this Reorder was put before, or behind (lay_out.c); 0: none */
   int serves;
   /* in the body of a backward loop: runs once more what the forward's body has run */
-  bool recomputed;
+  bool runs_again;
   int n_sub;
   neap_graph **sub;
   /* forward loops: the last subgraphs are its body, one for each of the lengths met; else 0 */

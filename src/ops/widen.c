@@ -101,17 +101,17 @@ static int64_t divisor(int64_t n, int64_t most) {
   return 1;
 }
 
-typedef struct plan {
+typedef struct division {
   int split;    /* 1 + its index in the kernel's; 0: none */
   int64_t n;    /* rows or columns of a part */
   size_t bytes; /* of twins */
-} plan;
+} division;
 
 /* The split of the fewest bytes, no parts larger than `like` has. */
-static plan choose_split(const neap_kernel *kernel, int n_in, int n, const neap_type *type,
-                         const neap_layout *const *layout, const neap_choice *like) {
-  /* Not at all is a plan as well, and the one to beat; a followed choice keeps its split. */
-  plan best = {.bytes = bytes_of(NULL, n_in, n, type, layout, 0, true)};
+static division choose_split(const neap_kernel *kernel, int n_in, int n, const neap_type *type,
+                             const neap_layout *const *layout, const neap_choice *like) {
+  /* Not at all is a division as well, and the one to beat; a followed choice keeps its split. */
+  division best = {.bytes = bytes_of(NULL, n_in, n, type, layout, 0, true)};
   if (best.bytes <= FEW_BYTES && like == NULL) return best;
   for (int k = 0; k < N_SPLIT; k++) {
     const char *split = kernel->splits[k];
@@ -128,7 +128,7 @@ static plan choose_split(const neap_kernel *kernel, int n_in, int n, const neap_
     if (like != NULL) most = NEAP_MIN(most, like->part);
     const int64_t part = divisor(n_all, NEAP_MAX(most, 1));
     const size_t bytes = bytes_of(split, n_in, n, type, layout, part, part == n_all);
-    if (part < n_all && bytes < best.bytes) best = (plan){k + 1, part, bytes};
+    if (part < n_all && bytes < best.bytes) best = (division){k + 1, part, bytes};
   }
   return best;
 }
@@ -161,7 +161,7 @@ static bool ask(const neap_kernel *kernel, neap_choose *c, const char *split, in
 }
 
 /* Twins behind scratch that ends where it likes. */
-static void take_twins(neap_choice *choice, const plan *p) {
+static void take_twins(neap_choice *choice, const division *p) {
   const size_t own = choice->scratch_bytes;
   choice->is_widened = true;
   choice->split = p->split;
@@ -190,7 +190,7 @@ bool neap_widen_choose(const neap_kernel *kernel, neap_choose *c) {
   const size_t plain = bytes_of(NULL, c->n_in, n, type, layout, 0, true);
   if (!ask(kernel, c, NULL, 0, plain)) return false;
 
-  plan p = choose_split(kernel, c->n_in, n, type, layout, c->like);
+  division p = choose_split(kernel, c->n_in, n, type, layout, c->like);
   /* The choice for the whole is kept aside: asking about parts writes over it and its layouts. */
   if (p.split > 0) {
     const char *split = kernel->splits[p.split - 1];
@@ -207,7 +207,7 @@ bool neap_widen_choose(const neap_kernel *kernel, neap_choose *c) {
     } else {
       *c->choice = whole;
       for (int i = 0; i < n; i++) *(i < c->n_in ? &whole.in[i] : &whole.out[i - c->n_in]) = had[i];
-      p = (plan){0};
+      p = (division){0};
     }
   }
 

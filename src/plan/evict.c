@@ -21,10 +21,10 @@ enum {
 };
 
 /* A rehearsal that keeps a limit, to be played once more: the bytes that it reaches may be less. */
-typedef struct evict_had {
+typedef struct rehearsal {
   size_t limit, reach;
   bool ahead;
-} evict_had;
+} rehearsal;
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
@@ -164,13 +164,13 @@ static neap_status write_plan(const evict_machine *m, neap_plan *plan, size_t re
  * the one before reaches; `most` does, as nothing has to go there. The way there depends on no
  * limit that was asked for: whoever is refused is told the same figure, and whatever is not below
  * it can be had. Where the steps end by a refusal, what is below by one block can't. */
-static neap_status find_least(evict_machine *m, size_t most, evict_had *least, neap_error *error) {
+static neap_status find_least(evict_machine *m, size_t most, rehearsal *least, neap_error *error) {
   /* Between what is too little for the most needy op and what does for certain. `below` is the most
    * that is known not to do. */
   size_t below = (m->least > NEAP_ALIGN ? m->least - NEAP_ALIGN : 0) & ~(size_t)(NEAP_ALIGN - 1);
   size_t next = neap_align(m->least); /* often the least op's need is all it takes */
   bool fits = true;
-  *least = (evict_had){most, most, true};
+  *least = (rehearsal){most, most, true};
   for (int i = 0; i < MOST_HALVINGS && least->reach > below + NEAP_ALIGN; i++) {
     size_t reach;
     if (next <= below || next >= least->reach)
@@ -178,7 +178,7 @@ static neap_status find_least(evict_machine *m, size_t most, evict_had *least, n
     if (next >= least->reach) break;
     NEAP_TRY(fit(m, next, true, &fits, &reach, error));
     if (fits)
-      *least = (evict_had){next, reach, true};
+      *least = (rehearsal){next, reach, true};
     else
       below = next;
     next = 0; /* from the second try on: halving */
@@ -190,7 +190,7 @@ static neap_status find_least(evict_machine *m, size_t most, evict_had *least, n
     size_t reach, limit = least->reach - NEAP_ALIGN;
     NEAP_TRY(find_best(m, limit, &fits, &reach, error));
     if (!fits) break;
-    *least = (evict_had){limit, reach, m->ahead};
+    *least = (rehearsal){limit, reach, m->ahead};
   }
   return NEAP_OK;
 }
@@ -250,7 +250,7 @@ neap_status neap_plan_evict(neap_plan *plan, const neap_graph *graph,
   const size_t limit_bytes = options->budget_bytes;
   bool fits = false;
   size_t reach = 0;
-  evict_had least = {0};
+  rehearsal least = {0};
   neap_status status = evict_init(&m, plan, graph, error);
   if (status == NEAP_OK) status = find_best(&m, limit_bytes, &fits, &reach, error);
   if (status == NEAP_OK && !fits) {

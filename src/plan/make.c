@@ -34,15 +34,15 @@ neap_status neap_plan_take_subs(neap_plan *plan, const neap_graph *graph, neap_p
         return neap_fail_memory(error, (size_t)node->n_sub * sizeof *plan->sub[n],
                                 "plans of subnets");
     }
-    /* Only one of a node's subnets runs at a time: they share a frame as large as the largest. */
-    size_t frame = 0;
+    /* Only one of a node's subnets runs at a time: they share room for the largest arena. */
+    size_t most = 0;
     for (int k = 0; k < node->n_sub; k++) {
       NEAP_TRY(make(context, n, k, node->sub[k], &plan->sub[n][k], error));
       plan->n_search += plan->sub[n][k]->n_search;
       place_items(plan->sub[n][k], node->sub[k], node->loop);
-      frame = NEAP_MAX(frame, neap_align(plan->sub[n][k]->arena_bytes));
+      most = NEAP_MAX(most, neap_align(plan->sub[n][k]->arena_bytes));
     }
-    plan->scratch_bytes[n] = frame + node->choice.scratch_bytes;
+    plan->scratch_bytes[n] = most + node->choice.scratch_bytes;
   }
   return NEAP_OK;
 }
@@ -55,10 +55,10 @@ static neap_status plan_sub(const void *context, int node, int k, const neap_gra
 }
 
 /* What subnets are planned by. A budget is the whole net's affair, so they have none. Under policy
- * `pool` a frame is one block of the pool, taken while its owner runs, and planned within. That the
- * order of the net around them is kept says nothing of theirs. A search for recomputations plans
- * them many times over, so that their addresses are searched for in few steps: in all plans, since
- * what the search has seen is what a plan takes. */
+ * `pool` a subnet's arena is one block of the pool, taken while its owner runs, and planned within.
+ * That the order of the net around them is kept says nothing of theirs. A search for recomputations
+ * plans them many times over, so that their addresses are searched for in few steps: in all plans,
+ * since what the search has seen is what a plan takes. */
 static neap_plan_options options_within(const neap_plan_options *options) {
   neap_plan_options inner = *options;
   inner.budget_bytes = 0;
@@ -78,14 +78,14 @@ neap_status neap_plan_scratch(const neap_graph *graph, int n, const neap_plan_op
                               size_t *bytes, neap_error *error) {
   const neap_plan_options inner = options_within(options);
   const neap_node *node = &graph->node[n];
-  size_t frame = 0;
+  size_t most = 0;
   for (int k = 0; k < node->n_sub; k++) {
     neap_plan *plan = NULL;
     NEAP_TRY(neap_plan_make(node->sub[k], &inner, &plan, error));
-    frame = NEAP_MAX(frame, neap_align(plan->arena_bytes));
+    most = NEAP_MAX(most, neap_align(plan->arena_bytes));
     neap_plan_free(plan);
   }
-  *bytes = frame + node->choice.scratch_bytes;
+  *bytes = most + node->choice.scratch_bytes;
   return NEAP_OK;
 }
 

@@ -82,10 +82,9 @@ typedef struct neap_plan_options {
   size_t budget_bytes; /* the arena may not exceed it; 0: no budget */
   bool no_in_place;
   bool keep_order; /* the order of definition, though another may have a lower peak */
-  int64_t
-    /* of each search, for addresses and for what to recompute; 0: the defaults. Steps, never time:
-     * a plan is the same on a machine at rest and on a busy one */
-    most_steps;
+  /* of each search, for addresses and for what to recompute; 0: the defaults. Steps, never time: a
+   * plan is the same on a machine at rest and on a busy one */
+  int64_t most_steps;
   /* policy `pool`: a budget that leaves no room is met by evicting values and making them again */
   bool evict;
   /* which the budget comes from: a refusal speaks of it. NULL: of the budget itself */
@@ -143,20 +142,19 @@ typedef struct neap_plan {
   int n_node, n_value;
   int *order;        /* order[step] = node */
   neap_place *place; /* by value */
-  /* by node; bytes are in the node's choice (control ops: sub_bytes) */
+  /* by node, of so many bytes as scratch_bytes says */
   size_t *scratch_offset;
-  /* by node: choice's scratch, or the frame of a control op */
+  /* by node: the choice's scratch; of an op with subnets also the largest of their arenas */
   size_t *scratch_bytes;
   /* by step: bytes live while it runs, scratch and alignment included */
   size_t *live_bytes;
   size_t arena_bytes, lower_bound_bytes; /* with banks: the sums of theirs */
   int n_bank;                            /* the graph's; 0: the arena is one */
   neap_plan_bank *bank;
-  size_t
-    /* the same kernels and values without reuse: each value, views too, with bytes of its own,
-     * beside the most scratch of one op; what runs again for a budget does not count. Never below
-     * the arena */
-    baseline_bytes;
+  /* the same kernels and values without reuse: each value, views too, with bytes of its own, beside
+   * the most scratch of one op; what runs again for a budget does not count. Never below the
+   * arena */
+  size_t baseline_bytes;
   /* resident regions of this graph; ARENA = arena_bytes; FRAME: bytes an iteration of those loops
    * whose frames grow at run time (no budget can be promised); all others' lie in the arena */
   size_t region_bytes[NEAP_N_REGION];
@@ -226,7 +224,7 @@ int neap_plan_step_of(const neap_plan *plan, const neap_graph *graph, int node);
 /* What a plan recomputes, over the work of one run: nodes, and work as the search for what to
  * recompute weighs it; 0 and 0 where it keeps all. */
 int neap_plan_recomputed(const neap_graph *graph, double *share_of_work);
-/* How many nodes, those of subnets included, have another kernel than the schedule `simple` has
+/* How many nodes, those of subnets included, have another kernel than executor `simple` has
  * without a budget. */
 int neap_plan_changed(const neap_graph *graph);
 /* Likewise those whose halves are computed in f32. */

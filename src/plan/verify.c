@@ -702,16 +702,16 @@ static neap_status check_figures(check *c, size_t *live, int *from, int *to, siz
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Frames: every subnet's plan is safe, and the owner's scratch holds the largest and the op's
- * own. */
+/* Subnets: each one's plan is safe, and the owner's scratch holds the largest of their arenas and
+ * the op's own. */
 static neap_status check_subs(check *c) {
-  /* A subnet's values lie in a frame, which is part of its owner's scratch: so its plan is checked
+  /* A subnet has an arena of its own, which is part of its owner's scratch: so its plan is checked
    * by itself, and then that the scratch is large enough. */
   const neap_plan *plan = c->plan;
   for (int n = 0; n < plan->n_node; n++) {
     const neap_node *node = &c->graph->node[n];
     NEAP_TRY(neap_plan_verify_loop(c->graph, node, c->error));
-    size_t frame = 0;
+    size_t most = 0;
     for (int k = 0; k < node->n_sub; k++) {
       const neap_plan *sub = plan->sub[n] != NULL ? plan->sub[n][k] : NULL;
       if (sub == NULL)
@@ -719,18 +719,18 @@ static neap_status check_subs(check *c) {
                          node->name, node->n_sub);
       if (sub->policy == NEAP_POLICY_POOL)
         return neap_fail(c->error, NEAP_PLAN,
-                         "a subnet of op \"%s\" would take bytes from a pool while its frame runs",
+                         "a subnet of op \"%s\" would take bytes from a pool while its owner runs",
                          node->name);
       NEAP_TRY(neap_plan_verify(sub, node->sub[k], c->error));
       NEAP_TRY(neap_plan_verify_kept(node, sub, node->sub[k], c->error));
-      frame = NEAP_MAX(frame, neap_align(sub->arena_bytes));
+      most = NEAP_MAX(most, neap_align(sub->arena_bytes));
     }
 
-    /* Only one subnet of a node runs at a time, so the largest frame will do. */
-    if (plan->scratch_bytes[n] != frame + node->choice.scratch_bytes)
+    /* Only one subnet of a node runs at a time, so room for the largest will do. */
+    if (plan->scratch_bytes[n] != most + node->choice.scratch_bytes)
       return neap_fail(c->error, NEAP_PLAN,
                        "op \"%s\" needs %zu bytes of scratch, the plan gives %zu", node->name,
-                       frame + node->choice.scratch_bytes, plan->scratch_bytes[n]);
+                       most + node->choice.scratch_bytes, plan->scratch_bytes[n]);
   }
   return NEAP_OK;
 }

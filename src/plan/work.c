@@ -21,7 +21,7 @@ static int sum_recomputed(const neap_graph *graph, double times, double *recompu
   for (int n = 0; n < graph->n_node; n++) {
     const neap_node *node = &graph->node[n];
     /* Either sum gets the node's own work. */
-    bool is_recomputed = node->recomputes > 0 || node->recomputed;
+    bool is_recomputed = node->recomputes > 0 || node->runs_again;
     double *sum = is_recomputed ? recomputed : all;
     *sum += times * neap_plan_work(graph, node);
     if (is_recomputed) n_recomputed++;

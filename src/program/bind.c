@@ -55,7 +55,7 @@ void neap_program_locate(const neap_graph *graph, int node, neap_error *error) {
 
 /* ---- blobs and addresses --------------------------------------------------------------------- */
 
-/* Whether a blob of the workspace owns the bytes, unlike arena, constants, frame and the owner's
+/* Whether a blob of the workspace owns the bytes, unlike arena, constants, frames and the owner's
  * operands. */
 static bool is_resident(neap_region region) {
   return region != NEAP_REGION_ARENA && region != NEAP_REGION_FRAME &&
@@ -274,12 +274,13 @@ static neap_status bind_subs(neap_program *program, neap_instruction *i, neap_er
   int n_argument = node->loop != NULL ? node->loop->n_port : node->n_in + node->n_out;
   for (int s = 0; s < node->n_sub; s++) {
     neap_plan *plan = program->plan->sub[i->node][s];
-    /* A stored plan promises this scratch; the frames and the loop's own bytes must be within. */
+    /* A stored plan promises this scratch; the body's arena and the loop's own bytes must be
+     * within. */
     if (neap_align(plan->arena_bytes) + own_bytes > i->scratch_bytes ||
         node->choice.scratch_bytes != own_bytes)
       return neap_fail(error, NEAP_PLAN,
-                       "%s \"%s\": frame of %zu bytes does not fit the planned %zu", node->op->name,
-                       node->name, plan->arena_bytes + own_bytes, i->scratch_bytes);
+                       "%s \"%s\": a body of %zu bytes does not fit the planned %zu",
+                       node->op->name, node->name, plan->arena_bytes + own_bytes, i->scratch_bytes);
     NEAP_TRY(make(node->sub[s], plan, program, n_argument, &i->sub[s], error));
     /* What one kernel of a body needs, all of the control op needs. */
     for (int k = 0; k < i->sub[s]->n_instruction; k++)

@@ -1,9 +1,9 @@
 /* control.c: instructions that own subprograms: a branch is run once, a body once an iteration.
  *
- * A subprogram's bases are set before each pass: base 0 its frame in the owner's scratch, then one
- * for each argument, the last the iteration's record of the frames. A loop's states lie in two
- * buffers that change places (the final output is one of them) or, where the backward reads them,
- * in the records: either way an iteration finds them by pointer and nothing is copied between
+ * A subprogram's bases are set before each pass: base 0 is its arena, which lies in the owner's
+ * scratch; then comes one for each argument, and last the iteration's frame. A loop's states lie in
+ * two buffers that change places (the final output is one of them) or, where the backward reads
+ * them, in the records: either way an iteration finds them by pointer and nothing is copied between
  * iterations.
  *
  * A loop looks for faults and for the interrupt after each instruction of its body and before each
@@ -113,10 +113,10 @@ static char *flag_of(const loop_run *r) {
 static void set_bases(const loop_run *r, neap_program *sub, int64_t k, int64_t t) {
   const neap_loop *loop = r->loop;
   NEAP_ASSERT(sub->n_base == loop->n_port + 2,
-              "a subprogram of \"%s\" has bases for its frame, %d ports and the record: %d",
+              "a subprogram of \"%s\" has bases for its arena, %d ports and the frame: %d",
               r->node->name, loop->n_port, sub->n_base);
 
-  /* The frame is scratch: nothing in it outlives the pass. */
+  /* Its arena is scratch: nothing in it outlives the pass. */
   sub->base[0] = r->i->call.scratch;
 
   /* An argument that stays is its operand, a row is found in its operand, a state changes its place
@@ -317,7 +317,7 @@ static void finish(const loop_run *r, int64_t n) {
   }
 }
 
-/* Where the loop's own bytes and its records are: behind the frame of the body in the scratch, and
+/* Where the loop's own bytes and its records are: behind the body's arena in the scratch, and
  * in the value of the frames. */
 static loop_run loop_begin(const neap_instruction *i, neap_run_state *state, neap_lane *lane) {
   loop_run r = {.loop = i->loop,

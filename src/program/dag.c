@@ -1,7 +1,7 @@
-/* dag.c: the schedule `dag`. Steps whose kernels give the same bits on one thread as on many run
+/* dag.c: executor `dag`. Steps whose kernels give the same bits on one thread as on many run
  * side by side, each on one thread of a team; a step that needs the team that its kernel was chosen
  * for runs alone, between two regions, on the calling thread, which then opens the kernel's own. So
- * a dag gives the bits of the schedule `simple`, and regions never nest.
+ * a dag gives the bits of executor `simple`, and regions never nest.
  *
  * A step is an instruction of the plan's order or, under policy `pool`, a turn of the script
  * (overlap.c), which takes its bytes before it runs and gives them back when all have run that
@@ -146,7 +146,7 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
                          neap_error *error) {
   size_t n = (size_t)n_step;
   neap_dag *dag = neap_alloc_zeroed(sizeof *dag);
-  if (dag == NULL) return neap_fail_memory(error, sizeof *dag, "a dag schedule");
+  if (dag == NULL) return neap_fail_memory(error, sizeof *dag, "executor dag");
   program->dag = dag; /* freed with the program, also after a failure below */
   pthread_mutex_init(&dag->mutex, NULL);
   pthread_cond_init(&dag->wake, NULL);
@@ -167,7 +167,7 @@ neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const ne
   if (dag->lane == NULL || dag->n_before == NULL || dag->waiting == NULL || dag->first == NULL ||
       dag->list == NULL || dag->is_alone == NULL || dag->weight == NULL ||
       dag->alone.step == NULL || dag->beside.step == NULL)
-    return neap_fail_memory(error, n * sizeof(int), "a dag schedule");
+    return neap_fail_memory(error, n * sizeof(int), "executor dag");
   if (NEAP_DEBUG) check_edges(n_step, n_edge, edge);
 
   /* What a run asks of each step is the same in all runs: found once. */
@@ -187,7 +187,7 @@ neap_status neap_dag_of_graph(neap_program *program, neap_error *error) {
   neap_dag_edge *edge = neap_alloc((size_t)graph->n_edge * sizeof *edge);
   neap_status status = NEAP_OK;
   if (step_of == NULL || edge == NULL) {
-    status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "a dag schedule");
+    status = neap_fail_memory(error, (size_t)graph->n_edge * sizeof *edge, "executor dag");
     goto done;
   }
 

@@ -3,7 +3,7 @@
  *
  * A base is a pointer: base 0 is the arena; one more per resident blob (program_blob), attached by
  * the workspace before the first run; the next holds the constants. Subprograms of control
- * instructions have their own base table: the operands of the owner, and a frame that lies in the
+ * instructions have their own base table: the operands of the owner, and an arena that lies in the
  * owner's scratch. Under policy `pool` there is no arena: each transient storage has a base of its
  * own, set when its bytes are taken from the pool and forgotten when they are given back.
  *

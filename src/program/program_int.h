@@ -16,12 +16,12 @@
 
 /* Where an operand's bytes are: base[base] + offset; base < 0: absent.
  *
- * Bases: 0 is the arena (in a subprogram: the frame inside the owner's scratch). In a program base
- * 1 + k is resident blob k, and base 1 + n_blob the constants; in a subprogram it is operand k of
- * the owner, inputs first, or port k of its loop, and the last one is the iteration's record of the
- * frames. Where the plan has banks, base 0 is main, and base first_bank + b - 1 bank b. Under
- * policy `pool`, base first_slot + v is the storage whose root is value v, and first_slot + n_value
- * + n is the scratch of node n. */
+ * Bases: 0 is the arena (of a subprogram: inside its owner's scratch). In a program base 1 + k is
+ * resident blob k, and base 1 + n_blob the constants; in a subprogram it is operand k of the owner,
+ * inputs first, or port k of its loop, and the last one is the iteration's frame. Where the plan
+ * has banks, base 0 is main, and base first_bank + b - 1 bank b. Under policy `pool`, base
+ * first_slot + v is the storage whose root is value v, and first_slot + n_value + n is the scratch
+ * of node n. */
 typedef struct neap_address {
   int base;
   size_t offset;
@@ -122,11 +122,11 @@ struct neap_program {
   bool *spared;
   bool spared_known;
   uint64_t n_run;
-  neap_dag *dag; /* NULL for the simple schedule */
+  neap_dag *dag; /* NULL for executor `simple` */
   neap_arena arena;
 };
 
-/* Who executes: one per thread of the dag schedule, one in all for the simple one. */
+/* Who executes: one per thread of executor `dag`, one in all for `simple`. */
 typedef struct neap_lane {
   neap_fault fault;
   const neap_program *program; /* of the instruction that recorded the fault */

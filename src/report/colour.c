@@ -27,7 +27,7 @@ const char *report_category(const neap_graph *graph, neap_value_id v) {
   const neap_node *maker = value->node >= 0 ? &graph->node[value->node] : NULL;
 
   /* The library's own values first, whatever role they have. */
-  if (value->is_turned) return "reorder";
+  if (value->is_reordered) return "reorder";
   if (value->is_stash) return "stash";
 
   /* What the net says of its blobs. */

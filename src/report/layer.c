@@ -69,7 +69,7 @@ static int of_gradient(const neap_graph *graph, const neap_node *node, const int
 static bool list_names(const neap_graph *graph, neap_map *values) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
-    bool is_named = value->name != NULL && value->gradient_of == NULL && !value->is_turned;
+    bool is_named = value->name != NULL && value->gradient_of == NULL && !value->is_reordered;
     if (is_named && !neap_map_set(values, value->name, v)) return false;
   }
   return true;

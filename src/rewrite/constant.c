@@ -57,9 +57,9 @@ static bool is_constant_node(const marker *m, const neap_node *node) {
   return out_bytes <= NEAP_MAX(in_bytes * MOST_GROWTH, (size_t)LEAST_BYTES);
 }
 
-/* Whether constant v is on the way to others: makers of constants read it, nobody else, and it has
- * no name to be asked for. */
-static bool is_way(const neap_graph *graph, const neap_uses *uses, neap_value_id v) {
+/* Whether constant v is only passed on: makers of constants read it, nobody else, and it has no
+ * name to be asked for. */
+static bool is_passing(const neap_graph *graph, const neap_uses *uses, neap_value_id v) {
   const neap_value *value = &graph->value[v];
   if (value->region != NEAP_REGION_CONSTANT || value->is_blob) return false;
   if (uses->first[v] == uses->first[v + 1]) return false;
@@ -68,12 +68,12 @@ static bool is_way(const neap_graph *graph, const neap_uses *uses, neap_value_id
   return true;
 }
 
-neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error) {
+neap_status neap_graph_has_passing(const neap_graph *graph, bool *found, neap_error *error) {
   neap_uses uses;
   *found = false;
   NEAP_TRY(neap_graph_uses(graph, &uses, error));
   for (int v = 0; v < graph->n_value; v++) {
-    *found = is_way(graph, &uses, v);
+    *found = is_passing(graph, &uses, v);
     if (*found) break;
   }
   neap_uses_fini(&uses);
@@ -86,7 +86,7 @@ static neap_status release_ways(neap_graph *graph, neap_error *error) {
   neap_uses uses;
   NEAP_TRY(neap_graph_uses(graph, &uses, error));
   for (int v = 0; v < graph->n_value; v++)
-    if (is_way(graph, &uses, v)) graph->value[v].region = NEAP_REGION_ARENA;
+    if (is_passing(graph, &uses, v)) graph->value[v].region = NEAP_REGION_ARENA;
   neap_uses_fini(&uses);
   return NEAP_OK;
 }

@@ -98,7 +98,7 @@ static neap_status add_reorder(layouter *l, const neap_node *for_node, neap_valu
     *out = graph_add_value(l->to, neap_intern(text), &from.type);
     if (*out < 0) return graph_no_memory(error);
     l->to->value[*out].is_stash = from.is_stash;
-    l->to->value[*out].is_turned = true;
+    l->to->value[*out].is_reordered = true;
     l->to->value[*out].bank = bank;
     set_layout(&l->to->value[*out], layout, from.bytes);
   }
@@ -253,7 +253,7 @@ static neap_status copy_output(layouter *l, int n, int k, neap_value_id old, nea
   neap_value_id first = graph_add_value(l->to, neap_intern(text), &l->to->value[v].type);
   if (first < 0) return graph_no_memory(error);
   set_layout(&l->to->value[first], &chosen->out[k], 0);
-  l->to->value[first].is_turned = true;
+  l->to->value[first].is_reordered = true;
   l->to->value[first].bank = elsewhere ? bank : neap_graph_bank_of(l->to, v);
   define(l->to, first, n, k);
   NEAP_TRY(add_reorder(l, &node, first, &(neap_layout){0}, 0, &v, error));

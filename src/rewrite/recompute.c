@@ -82,20 +82,20 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n) {
 
 typedef struct recomputer {
   neap_graph *graph;
-  neap_node *old;      /* the nodes as they were, with room for as many */
-  int n_old, last;     /* last_backward of them: what reads behind it gets the first run's values */
-  bool *recomputed;    /* by old node: to be recomputed */
-  bool *wanted;        /* by old node: its recomputed node stands before the node at hand */
-  int *place;          /* by old node: its new index */
-  bool *done;          /* by old node: its recomputed node has been added */
-  neap_value_id *twin; /* by old value: the recomputed node's, or NEAP_NO_VALUE */
+  neap_node *old;   /* the nodes as they were, with room for as many */
+  int n_old, last;  /* last_backward of them: what reads behind it gets the first run's values */
+  bool *recomputed; /* by old node: to be recomputed */
+  bool *wanted;     /* by old node: its recomputed node stands before the node at hand */
+  int *place;       /* by old node: its new index */
+  bool *done;       /* by old node: its recomputed node has been added */
+  neap_value_id *again; /* by old value: the recomputed node's, or NEAP_NO_VALUE */
 } recomputer;
 
 /* The old node whose recomputed node gives v; -1: v is kept. */
 static int recomputed_maker(const recomputer *r, neap_value_id v) {
   int maker = v >= 0 ? r->graph->value[v].node : -1;
   if (maker < 0 || maker >= r->n_old || !r->recomputed[maker]) return -1;
-  return r->twin[v] == NEAP_NO_VALUE ? maker : -1;
+  return r->again[v] == NEAP_NO_VALUE ? maker : -1;
 }
 
 /* Marks what has to be recomputed for node n to find its inputs; returns the lowest, or n where
@@ -119,7 +119,7 @@ static int mark_wanted(recomputer *r, int n) {
 /* `v` as the backward sees it. */
 static neap_value_id seen(const recomputer *r, neap_value_id v) {
   if (v < 0 || v >= r->graph->n_value) return v;
-  return r->twin[v] != NEAP_NO_VALUE ? r->twin[v] : v;
+  return r->again[v] != NEAP_NO_VALUE ? r->again[v] : v;
 }
 
 /* A node's own list of operands, as the backward sees its inputs. */
@@ -136,19 +136,19 @@ static bool redirect(recomputer *r, neap_node *node) {
 
 /* What v is of the first node, for the recomputed one: the same type and bytes, but no name that a
  * user could ask for. Negative: memory is refused. */
-static neap_value_id add_twin(recomputer *r, neap_value_id v, int node, int position) {
+static neap_value_id add_again(recomputer *r, neap_value_id v, int node, int position) {
   char text[256];
-  neap_value twin = r->graph->value[v];
-  snprintf(text, sizeof text, "%s.again", twin.name != NULL ? twin.name : "");
-  int id = graph_add_value(r->graph, neap_intern(text), &twin.type);
+  neap_value again = r->graph->value[v];
+  snprintf(text, sizeof text, "%s.again", again.name != NULL ? again.name : "");
+  int id = graph_add_value(r->graph, neap_intern(text), &again.type);
   if (id < 0) return id;
-  twin.name = r->graph->value[id].name;
-  twin.is_last = false;
-  twin.is_blob = false;
-  twin.node = node;
-  twin.position = position;
-  twin.root = id;
-  r->graph->value[id] = twin;
+  again.name = r->graph->value[id].name;
+  again.is_last = false;
+  again.is_blob = false;
+  again.node = node;
+  again.position = position;
+  again.root = id;
+  r->graph->value[id] = again;
   return id;
 }
 
@@ -166,10 +166,10 @@ static neap_status add_recomputed(recomputer *r, int m, neap_error *error) {
 
   /* Values of its own. From here on the backward sees these in place of the first ones. */
   for (int k = 0; k < node.n_out; k++) {
-    neap_value_id v = r->old[m].out[k], twin = add_twin(r, v, n, k);
-    if (twin < 0) return graph_no_memory(error);
-    r->twin[v] = twin;
-    node.out[k] = twin;
+    neap_value_id v = r->old[m].out[k], again = add_again(r, v, n, k);
+    if (again < 0) return graph_no_memory(error);
+    r->again[v] = again;
+    node.out[k] = again;
   }
   graph->node[graph->n_node++] = node;
   r->done[m] = true;
@@ -217,11 +217,11 @@ static bool take_room(recomputer *r, int n_recomputed) {
   r->wanted = neap_alloc_zeroed(n);
   r->done = neap_alloc_zeroed(n);
   r->place = neap_alloc_zeroed(n * sizeof *r->place);
-  r->twin = neap_alloc(m * sizeof *r->twin);
+  r->again = neap_alloc(m * sizeof *r->again);
   if (r->old == NULL || r->recomputed == NULL || r->wanted == NULL || r->done == NULL ||
-      r->place == NULL || r->twin == NULL)
+      r->place == NULL || r->again == NULL)
     return false;
-  for (size_t v = 0; v < m; v++) r->twin[v] = NEAP_NO_VALUE;
+  for (size_t v = 0; v < m; v++) r->again[v] = NEAP_NO_VALUE;
   neap_copy_bytes(r->old, graph->node, (size_t)graph->n_node * sizeof *r->old);
   return neap_list_grow(&graph->node, &graph->cap_node, graph->n_node + n_recomputed + 1,
                         sizeof *graph->node);
@@ -233,7 +233,7 @@ static void end_room(recomputer *r) {
   neap_free(r->wanted);
   neap_free(r->done);
   neap_free(r->place);
-  neap_free(r->twin);
+  neap_free(r->again);
 }
 
 /* All but the edges. After a failure the graph is as it was: its owner frees every subgraph

@@ -324,7 +324,7 @@ static neap_status add_recomputed(pair *p, int m, int at, neap_error *error) {
   node.in = ids;
   node.out = ids + node.n_in;
   node.forward = at;
-  node.recomputed = true;
+  node.runs_again = true;
   node.recompute = false;
   p->b->node[at] = node;
 

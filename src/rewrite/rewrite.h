@@ -20,9 +20,9 @@ neap_status neap_graph_type(const neap_net *net, const neap_graph_options *optio
 neap_status neap_graph_lay_out(const neap_graph *graph, const neap_choices *choices,
                                neap_graph **out, neap_error *error);
 
-/* Whether some constants of a laid-out graph are read by makers of constants alone, so that they
- * need not be held. */
-neap_status neap_graph_has_ways(const neap_graph *graph, bool *found, neap_error *error);
+/* Whether some constants of a laid-out graph are only passed on: read by makers of other constants
+ * and by nobody else, so that they need not be held. */
+neap_status neap_graph_has_passing(const neap_graph *graph, bool *found, neap_error *error);
 
 /* Recomputation (recompute.c), in a laid-out graph. Whether node n may run again in the backward
  * pass. */
@@ -32,13 +32,15 @@ bool neap_graph_can_recompute(const neap_graph *graph, int n);
 typedef struct neap_body_node {
   neap_graph *graph; /* the body or branch: a subgraph of the laid-out graph, which outlives it */
   int node;          /* of that */
-  /* nodes of the laid-out graph itself: in whose own bytes it would run again; in whose it runs
-   * first, the same where both lie in one body or branch */
+  /* nodes of the laid-out graph itself, control ops: the one within which it would run again, and
+   * the one within which it runs first; the same where one body or branch has both */
   int scratch, forward;
-  neap_value_id frames; /* of that graph: shrink. NEAP_NO_VALUE: lie in the node's own bytes */
-  size_t bytes;         /* that what it makes takes if it is kept */
-  bool is_kept;         /* something of it is, while nothing runs again */
-  double times;         /* it is kept so often: iterations, of loops around it too */
+  /* value of the laid-out graph: the frames that get smaller when it runs again. NEAP_NO_VALUE:
+   * what it makes is kept in the control op's scratch */
+  neap_value_id frames;
+  size_t bytes; /* of what it makes, where that is kept */
+  bool is_kept; /* some of what it makes is kept as long as nothing runs again */
+  double times; /* how often it is kept: iterations, those of loops around it too */
 } neap_body_node;
 /* All of them, in an order that follows from the graph alone; *list is ended by neap_free. Marks of
  * nodes (`recompute`) are ended. */
