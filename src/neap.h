@@ -181,10 +181,9 @@ typedef struct neap_error {
   const char *limit;   /* which one can't be met: "budget" of an arena, "total" or "bank" */
   const char *bank;    /* whose limit it is, where it is a bank's */
   int64_t limit_bytes; /* as it was given */
-  int64_t
-    /* the least that would do in its place; 0: none would. Where two limits are too small one is
-     * named first */
-    least_bytes;
+  /* the least that would do in its place; 0: none would. Where two limits are too small one is
+   * named first */
+  int64_t least_bytes;
   int64_t left_bytes; /* what it leaves the arena (or pool) once all that is fixed has its bytes */
   int64_t held_bytes; /* what the workspace whose limit it is holds now; 0: it is no workspace's */
   /* what of a total the arena can't have: "parameters", "gradients", "state", "io", .. */

@@ -56,10 +56,9 @@ typedef struct neap_graph_options {
   /* only what finds unknown lengths: EXTENT ops and what leads to them, as far as it depends on no
    * unknown one */
   bool probe;
-  int
-    /* lengths met in the bodies of loops, which get a body for each; where n_extent is 0 there is
-     * one, for their bounds */
-    n_met;
+  /* lengths met in the bodies of loops, which get a body for each; where n_extent is 0 there is
+   * one, for their bounds */
+  int n_met;
   const neap_lengths *met;
   int n_bank; /* memory banks that ops and blobs may be assigned to */
   const neap_bank *bank;

@@ -29,10 +29,9 @@ typedef struct loop_gradient {
   int n_state, n_seq;
   const neap_value_id *dout;
   const bool *want;
-  bool *may_carry,
-    /* by state that the body writes where it lies: a gradient that passes it is asked for; there is
-     * one */
-    *carries;
+  /* by state that the body writes where it lies: whether a gradient that passes through it is asked
+   * for, and whether there is one */
+  bool *may_carry, *carries;
   neap_joint joint;
   /* Arguments of the joint graph. seed: of result k; sum: of capture i; -1 where none. */
   int n_param, n_seed, n_wrt;

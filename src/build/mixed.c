@@ -1,8 +1,8 @@
 /* mixed.c: mixed precision, `dtype = "bf16"` or "f16": which ops of a net work in halves, decided
- * as each op is built, by what its record says (`mixed`, ops/op.h). What an op reads in the other
- * dtype is cast before it; each value once. The gradient needs no rules: that of a half is a half,
- * and that of the cast of a parameter is cast back, so that parameters, what updates them, and all
- * that comes behind a Gradient op, stay f32.
+ * as each op is built, by what its record says (`mixed`, neap/record.h). What an op reads in the
+ * other dtype is cast before it; each value once. The gradient needs no rules: that of a half is a
+ * half, and that of the cast of a parameter is cast back, so that parameters, what updates them,
+ * and all that comes behind a Gradient op, stay f32.
  *
  * Beside each value stands its twin: the same numbers in the other dtype.
  * INVARIANT: a blob that the net declares, its outputs, and the results of subnets have the dtype

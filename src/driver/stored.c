@@ -1,14 +1,16 @@
 /* stored.c: what a store keeps of a plan, as text, and the one door through which it comes back. A
  * file may hold anything: a plan of other libraries, a row that somebody changed, half a row.
  *
- * The texts: "digest HEX" of key, choices and plan; "section N" of the ladder; then
- * neap_choices_print. And neap_plan_print.
+ * There are two texts. The choices: a line "digest HEX", which is of key, choices and plan; a line
+ * "section N" of the ladder (ladder.c); then what neap_choices_print says. And the plan, as
+ * neap_plan_print says it.
  *
- * INVARIANT: what the digest vouches for is read, and is believed for nothing else. Every kernel is
- * asked again for engine, algorithm, threads, scratch, stash and layouts; order and addresses are
- * verified against the graph that this gives; policy, executor and limits are those of the options;
- * figures are counted again. What is left to the text is what the kernels don't say and no check
- * can tell from another right answer: which plan of the ladder it is, an order, addresses.
+ * INVARIANT: the digest shows that both texts are whole and belong to the key, and no more: what
+ * they say is not believed for it. Every kernel is asked again for engine, algorithm, threads,
+ * scratch, stash and layouts; order and addresses are verified against the graph that this gives;
+ * policy, executor and limits are those of the options; figures are counted again. The text alone
+ * says what kernels don't say and of which several answers would be right: which plan of the ladder
+ * it is, an order, addresses.
  */
 #include "driver/driver_int.h"
 

@@ -4,7 +4,7 @@
  *
  * An answer is found by its question as bytes: kernel, attributes, types, layouts at hand, the
  * pair's choice, limits.
- * INVARIANT: a kernel's answer depends on nothing else (op.h, neap_choose).
+ * INVARIANT: a kernel's answer depends on nothing else (neap/record.h, neap_choose).
  */
 #include "graph/graph_int.h"
 

@@ -28,9 +28,8 @@ neap_status graph_make_loop(neap_graph *graph, int node, neap_error *error);
 /* An integer attribute by name; 0 where the record has none of it. */
 int64_t graph_attr_int(const neap_node *node, const char *name);
 neap_loop *graph_copy_loop(neap_arena *arena, const neap_loop *loop); /* NULL when refused */
-bool graph_own_met(neap_graph *graph,
-                   /* its bodies' lengths copied into the graph's arena; false when refused */
-                   neap_node *node);
+/* The lengths that the node's bodies are for, copied into the graph's arena; false when refused. */
+bool graph_own_met(neap_graph *graph, neap_node *node);
 /* The first `n_node` nodes of an unfinished graph once more, subgraphs included, all values with
  * their ids. NULL when refused. */
 neap_graph *graph_clone(const neap_graph *graph, int n_node);

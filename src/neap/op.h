@@ -125,8 +125,8 @@ typedef struct neap_op_record {
   const char *infinity;       /* what infinities give: "exact", "reaches", "overflows", .. */
   const char *empty;          /* what is computed from no elements: "none", "zero", "refused", .. */
   const char *sum;            /* how sums that get longer with the data are made */
-  double
-    sum_error;   /* the most that a sum of a million f32 may be wrong, of their magnitudes' sum */
+  /* the most that a sum of a million f32 may be wrong, of their magnitudes' sum */
+  double sum_error;
   bool internal; /* made while a net is planned: not for users */
   bool control;  /* works in a net only */
   bool pseudo;   /* of those: one that planning writes as others, such as Gradient */

@@ -97,7 +97,7 @@ typedef enum neap_effect {
   NEAP_EFFECT_FAULT = 4,    /* may record a fault */
   NEAP_EFFECT_CONTROL = 8,  /* an instruction kind of the runner: has subnets, no kernel */
   NEAP_EFFECT_RELEASE = 16, /* Free: ends the life of its inputs */
-  NEAP_EFFECT_PSEUDO = 32,  /* expanded by graph: Gradient, Do and the scopes' ops */
+  NEAP_EFFECT_PSEUDO = 32,  /* written as other ops: Gradient, Do, those of scopes */
   /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
   NEAP_EFFECT_LOOP = 64,
   /* how long its outputs are depends on data: one number, known when the kernel has run */
@@ -209,10 +209,10 @@ typedef struct neap_infer {
   neap_type *out;               /* to be filled; zeroed */
   /* EXTENT ops: the length that a run has found; NULL: unknown, so that outputs get their bound */
   const int64_t *extent;
-  /* Control ops: types of the subnet's results for given parameter types. From graph. */
+  /* Control ops: types of the subnet's results for given parameter types. */
   neap_status (*infer_subnet)(const struct neap_infer *infer, int subnet, int n_in,
                               const neap_type *in, int n_out, neap_type *out, neap_error *error);
-  void *graph; /* private to graph */
+  void *graph; /* private to whoever calls infer */
 } neap_infer;
 
 typedef struct neap_cost {
@@ -234,7 +234,8 @@ struct neap_grad {
   const neap_value_id *in, *out, *dout;
   const bool *want;
   neap_value_id *din;
-  /* From graph, with what is private to it: the ways of neap_grad_emit and neap_grad_type. */
+  /* How neap_grad_emit and neap_grad_type are carried out, and the graph under construction, which
+   * is private to who builds it. */
   void (*emit)(neap_grad *grad, const char *type, int n_in, const neap_value_id *in, int n_out,
                neap_value_id *out, const neap_grad *inherit, const neap_set *set);
   neap_type (*type_of)(const neap_grad *grad, neap_value_id value);
@@ -382,7 +383,7 @@ struct neap_op {
   const char *math;           /* one line, e.g. "y = max(x, 0)" */
   const char *example;        /* Lua, op level */
   const char *source;         /* paper or standard, with section */
-  /* made by graph only: no method, not listed unless asked */
+  /* made by gradients and rewrites only: no method, not listed unless asked */
   bool internal;
   neap_arg inputs[NEAP_OP_MAX_IN], outputs[NEAP_OP_MAX_OUT]; /* end: name NULL */
   neap_attr attrs[NEAP_OP_MAX_ATTR];                         /* end: NEAP_ATTR_NONE */

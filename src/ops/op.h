@@ -71,10 +71,11 @@ const char *neap_infinity_name(neap_infinity infinity);
 const char *neap_empty_name(neap_empty empty);
 const char *neap_sum_name(neap_sum sum);
 double neap_sum_error(neap_sum sum);
-neap_infinity neap_op_infinity(const neap_op *op, const neap_kernel *kernel); /* NULL: most */
+/* What infinities give by this kernel; NULL: by those that say nothing of their own. */
+neap_infinity neap_op_infinity(const neap_op *op, const neap_kernel *kernel);
 neap_empty neap_op_empty(const neap_op *op);
 void neap_numbers_print(const neap_op *op, neap_buffer *out);
-/* "max(x, 0)"-free text of one record: its page for `neap ops NAME`. */
+/* What a record says, as text for people: its page for `neap ops NAME`. */
 void neap_op_print(const neap_op *op, neap_buffer *out);
 
 /* ---- types of an op (infer.c) ---------------------------------------------------------------- */

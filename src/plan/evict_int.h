@@ -6,23 +6,27 @@
 
 #include "plan/plan_int.h"
 
+/* A storage, as eviction sees it. */
 typedef struct evict_cell {
   size_t bytes; /* aligned; 0: nothing of the pool */
   int to;       /* last step that needs it; -1: none */
+  /* nodes that write it, in the order of the plan: the machine's writer[writer_at ..] */
   int writer_at, n_writer;
-  /* steps that need it, and the first of them that is still to come */
+  /* steps that need it, need[need_at ..], and the first of them that is still to come */
   int need_at, n_need, next_need;
-  int horizon;
-  bool evictable;
-  double work; /* of all writers */
+  int horizon;    /* last step at which it can still be made again */
+  bool evictable; /* the horizon is not before `to` */
+  double work;    /* of all writers: what making it again costs */
   /* as the rehearsal goes */
-  int n_done; /* writers that have run for the first time */
-  bool live;
-  int pins, used_at; /* turn */
-  int stay, place;   /* while live: among the stays, and among the live ones */
-  int mark;          /* of the last walk that met it */
+  int n_done;      /* writers that have run for the first time */
+  bool live;       /* has a block */
+  int pins;        /* how many need it to stay just now; 0: it may go */
+  int used_at;     /* turn that touched it last */
+  int stay, place; /* while live: index in the machine's `stay`, and in its `live` */
+  int mark;        /* of the last walk that met it: a walk's number is n_mark */
 } evict_cell;
 
+/* What is known of the plan, and one rehearsal as it goes. */
 typedef struct evict_machine {
   const neap_plan *plan;
   const neap_graph *graph;
@@ -36,12 +40,13 @@ typedef struct evict_machine {
   size_t least;        /* the most that one op needs, */
   int least_node;      /* and which */
   bool ahead;          /* judges by the next read */
-  size_t target, used; /* bytes */
+  size_t target, used; /* bytes: the most that may be live, and what is */
   int now;             /* step under way */
-  int n_mark, depth;
-  int64_t n_look;
-  int64_t n_search;  /* of all rehearsals and packings, as a plan's */
-  double recomputed; /* work recomputed */
+  int n_mark;          /* walks so far */
+  int depth;           /* of makings within makings */
+  int64_t n_look;      /* cells looked at in this rehearsal */
+  int64_t n_search;    /* of all rehearsals and packings, as a plan's */
+  double recomputed;   /* work recomputed */
   int n_evicted;
   int64_t evicted_bytes;
   int *live; /* cells */

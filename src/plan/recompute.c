@@ -3,8 +3,9 @@
  *
  * A value that the backward reads is idle from its last forward reader to its first backward one.
  * Greedy: of the values idle at the peak, give up the one that costs least work a byte; what its
- * maker reads and nobody holds is recomputed too. Each step is judged by the exact peak of a trial
- * schedule, never by an estimate, and a step that raises the peak is taken back.
+ * maker reads and nobody holds is recomputed too. That is a *move*; moves from one start until none
+ * is left are a *descent*. Each move is judged by the exact peak of a trial schedule, never by an
+ * estimate, and one that raises the peak is taken back.
  *
  * Giving up neighbours makes a run of nodes that is recomputed in one piece, all its values alive
  * at once; so long runs are charged for their bytes. On a chain of n equal layers that leads to
@@ -17,8 +18,8 @@
  * ends, with all of the bodies kept and with all recomputed; and since a plan that recomputes in
  * bodies alone is free in its order, each is done for that order too.
  *
- * The states of the descents are the candidates; those that another beats in work and in peak are
- * left out.
+ * What a descent has come to after each of its moves is a candidate; those that another beats in
+ * work and in peak are left out.
  * INVARIANT: candidates depend on graph and options alone, not on any budget.
  */
 #include "plan/recompute_int.h"

@@ -15,7 +15,7 @@ typedef struct trial {
   size_t *scratch; /* by node of its graph */
 } trial;
 
-/* A state of a descent. */
+/* What a descent (recompute.c) has come to after one of its moves. */
 typedef struct candidate {
   size_t peak_bytes;
   double work;
@@ -32,6 +32,7 @@ typedef struct neap_recomputes {
   bool *body;         /* by body node: recomputed */
   bool *body_blocked; /* by body node, moves with makers and without them */
   bool free_order;    /* of the descent at hand: bodies alone recompute, in the best order */
+  /* by base node: may run again at all; does, in the set at hand; starts no move for now */
   bool *can, *recomputed, *blocked;
   bool *in_move;      /* by base node: of the move at hand */
   bool *visited;      /* by base node: scratch of a walk */

@@ -6,7 +6,9 @@
 #include "rewrite/rewrite.h"
 
 /* The passes that run while a graph is built, in the order in which they run. X(name, when): NAME.c
- * has rewrite_NAME. */
+ * has rewrite_NAME. When: FORWARD, before the gradient is taken; INFERENCE, of a graph that does
+ * not train (build/build.h says more). A pass moves no node: one that nobody needs any more is left
+ * without readers, and graph/finish.c takes it out. Names that go are told by graph_add_gone. */
 #define REWRITE_PASS_MAP(X) \
   X(norm_relu, FORWARD)     \
   X(fuse, INFERENCE)

@@ -82,9 +82,8 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
 
 /* The forwarded names, in order of their making; NULL out of range. */
 const char *neap_workspace_forwarded_at(const neap_workspace *ws, int index);
-void neap_workspace_rewind_step(neap_workspace *ws,
-                                /* the counter alone: a step is begun again, or its other half */
-                                uint32_t step);
+/* The counter alone: a step is begun again, or its other half. */
+void neap_workspace_rewind_step(neap_workspace *ws, uint32_t step);
 /* That draw, of a run without a backward pass, has been used. */
 void neap_workspace_count_draw(neap_workspace *ws);
 size_t neap_workspace_budget(const neap_workspace *ws); /* of arena and pool; 0: none */

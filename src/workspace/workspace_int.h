@@ -28,10 +28,9 @@ typedef struct neap_cell {
   bool in_segment;   /* part of a segment: never moves */
   bool is_shared;    /* the user's storage, held by reference */
   uint64_t fed_run;  /* n_run when it was fed last */
-  const char
-    /* what a net has done to the name since, without writing these bytes; interned; NULL: they are
-     * the newest */
-    *outdated;
+  /* what a net has done to the name since, without writing these bytes; interned; NULL: they are
+   * the newest */
+  const char *outdated;
   const char *bank; /* the memory bank that its bytes lie in, interned; NULL: none */
   /* its place in a segment that others still use, while it lies in a bank; else {0} */
   neap_tensor left;

@@ -28,20 +28,22 @@ local is_module, is_class = tree.is_module, tree.is_class
 -- walks so far. All fields are set, so that nobody's `__index` is asked for them.
 function tree.fields()
   return {
-    _children = {},
-    _order = {},
-    _lists = {},
-    _counts = {},
-    _hosts = setmetatable({}, weak_keys),
-    _parent = false,
-    _name = false,
-    _had = {},
-    _tree = false,
-    _nets = {},
-    _version = 0,
-    _lazy = false,
-    _hooks = false,
-    _wanted_name = false,
+    _children = {}, -- by key: the module in the slot, where it is one
+    _lists = {},    -- by key: true, where the slot is a list (which lies in `_fields`)
+    _order = {},    -- keys of the slots, in the order of the first giving
+    _counts = {},   -- by base: the last number that `numbered` gave
+    _hosts = setmetatable({}, weak_keys), -- modules that have this one in a slot
+    _parent = false, -- one of them
+    _name = false,   -- in the parent
+    _had = {},       -- what the last walk met here
+    -- Of a root:
+    _tree = false, -- its last walk
+    _nets = {},    -- by kind of call: nets and programs that were built of it
+    _version = 0,  -- see tree.changed
+    -- Of a layer:
+    _lazy = false,        -- it waits for its width (neap.nn.widths)
+    _hooks = false,       -- {forward =, backward =}, where there are any
+    _wanted_name = false, -- the name that it was given, for a container to use
   }
 end
 
