@@ -90,7 +90,8 @@ typedef struct neap_arg {
   unsigned flags;  /* neap_arg_flag */
 } neap_arg;
 
-/* (input, output), 0-based; in a variadic list the position within the op. */
+/* An input and an output of one op, 0-based, whose bytes may be the same, or must be; in a variadic
+ * list the position within the op. */
 typedef struct neap_pair {
   int in, out;
 } neap_pair;

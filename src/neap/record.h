@@ -387,10 +387,11 @@ struct neap_op {
   bool internal;
   neap_arg inputs[NEAP_OP_MAX_IN], outputs[NEAP_OP_MAX_OUT]; /* end: name NULL */
   neap_attr attrs[NEAP_OP_MAX_ATTR];                         /* end: NEAP_ATTR_NONE */
-  neap_pair inplace[NEAP_OP_MAX_PAIR];                       /* allowed; used up to n_inplace */
-  /* required: output is the next version of input's storage */
+  /* n_inplace pairs, the best first: output may overwrite input where nobody else needs it */
+  neap_pair inplace[NEAP_OP_MAX_PAIR];
+  /* n_enforced pairs: output must, as the next version of input's storage */
   neap_pair enforced[NEAP_OP_MAX_PAIR];
-  /* output is a view of input: same elements, same order */
+  /* n_alias pairs: output is a view of input: same elements, same order */
   neap_pair alias[NEAP_OP_MAX_PAIR];
   int n_inplace, n_enforced, n_alias;
   bool inplace_any_input; /* variadic: any input may give its bytes to output 0 */
