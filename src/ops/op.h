@@ -23,7 +23,7 @@ neap_status neap_formula_gradient(neap_grad *grad, const char *text, neap_error 
  * nothing of it. dout, want and din are not looked at. */
 neap_status neap_formula_outputs(neap_grad *grad, neap_value_id *out, neap_error *error);
 
-/* ---- registry (registry.c): the generated list of all neap_op_* symbols; more in neap/op.h --- */
+/* ---- records (record.c) and their kernels (kernels.c); which ops there are: registry.c ------- */
 
 bool neap_op_has_gradient(const neap_op *op); /* or it is nothing */
 int neap_op_n_inputs(const neap_op *op);      /* declared */
