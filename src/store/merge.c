@@ -170,6 +170,16 @@ static const char number_plans[] =
   "(uuid) WHERE o.plan_id NOT IN (SELECT old FROM to_plan);"
   "UPDATE main.plan SET used_no = r.n FROM (SELECT plan_id, row_number() OVER (ORDER BY used_at, "
   "used_no, plan_id) AS n FROM main.plan) r WHERE r.plan_id = plan.plan_id;";
+/* Of plans that both files have the newer measurement of each kernel stays. */
+static const char newer_kernels[] =
+  "INSERT INTO main.kernel_time (plan_id, machine_id, step, kernel_no, engine, algorithm, taken, "
+  "min_ns, scratch_bytes, measured_at) SELECT p.new, m.new, o.step, o.kernel_no, o.engine, "
+  "o.algorithm, "
+  "o.taken, o.min_ns, o.scratch_bytes, o.measured_at FROM other.kernel_time o JOIN to_plan p ON "
+  "p.old = o.plan_id AND NOT p.is_new JOIN to_machine m ON m.old = o.machine_id WHERE true ON "
+  "CONFLICT DO UPDATE SET engine = excluded.engine, algorithm = excluded.algorithm, taken = "
+  "excluded.taken, min_ns = excluded.min_ns, scratch_bytes = excluded.scratch_bytes, measured_at = "
+  "excluded.measured_at WHERE excluded.measured_at > kernel_time.measured_at";
 static const char number_runs[] =
   "INSERT INTO to_run SELECT o.run_id, m.run_id, 1 FROM other.run o JOIN main.run m USING (uuid) "
   "WHERE o.run_id NOT IN (SELECT old FROM to_run);";
@@ -186,6 +196,7 @@ static neap_status merge(neap_store *store, neap_merged *out, neap_error *error)
   NEAP_TRY(copy_rows(store, "plan", "o.plan_id NOT IN (SELECT old FROM to_plan)", error));
   NEAP_TRY(neap_store_exec(store, number_plans, lost, error));
   NEAP_TRY(copy_parts(store, "plan", error));
+  NEAP_TRY(neap_store_exec(store, newer_kernels, lost, error));
   NEAP_TRY(copy_rows(store, "run", "o.run_id NOT IN (SELECT old FROM to_run)", error));
   NEAP_TRY(neap_store_exec(store, number_runs, lost, error));
   NEAP_TRY(copy_parts(store, "run", error));

@@ -15,8 +15,8 @@ enum { APPLICATION_ID = 0x4e454150 }; /* "NEAP", in the file's header */
 static const char migrations[] = "db/migrations/";
 static const char lost[] = "plans and runs are neither found nor stored";
 
-/* Migration `index` from 0, or NULL: embedded files come in the order of their paths. */
-static const char *migration(int index) {
+/* Embedded files come in the order of their paths. */
+const char *neap_store_migration(int index) {
   const char *text, *path;
   /* Counted down among the migrations: other files are embedded too. */
   for (int i = 0; (text = neap_embedded_at(i, NULL, &path)) != NULL; i++)
@@ -27,7 +27,7 @@ static const char *migration(int index) {
 /* The number of migrations this program carries. */
 static int newest_version(void) {
   int n = 0;
-  while (migration(n) != NULL) n++;
+  while (neap_store_migration(n) != NULL) n++;
   return n;
 }
 
@@ -94,7 +94,7 @@ static neap_status apply_next(neap_store *store, int64_t *version, neap_error *e
   if (status == NEAP_OK) {
     /* Read again under the lock: another process may have been here first. */
     status = neap_store_number(store, "PRAGMA user_version", lost, version, error);
-    if (status == NEAP_OK) text = migration((int)*version);
+    if (status == NEAP_OK) text = neap_store_migration((int)*version);
     if (text != NULL) status = run_migration(store, text, *version, error);
     status = neap_store_end(store, status, lost, error);
   }
@@ -176,6 +176,7 @@ static neap_status renew_views(neap_store *store, neap_error *error) {
     return NEAP_OK;
 
   /* Views and facts in one transaction: another process sees the old ones or the new ones. */
+  NEAP_TRY(neap_store_check_names(store, error));
   NEAP_TRY(neap_store_begin(store, lost, error));
   neap_status status = drop_views(store, error);
   if (status == NEAP_OK) status = neap_store_exec(store, views, lost, error);
@@ -231,6 +232,7 @@ neap_status neap_store_migrate(neap_store *store, neap_error *error) {
       store->path, (long long)version, newest);
 
   /* One step after another, each by itself: a file is at every moment of some version. */
+  if (version < newest) NEAP_TRY(neap_store_check_names(store, error));
   while (version < newest) NEAP_TRY(apply_next(store, &version, error));
   return renew_views(store, error);
 }

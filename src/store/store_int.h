@@ -66,6 +66,11 @@ neap_status neap_store_end(neap_store *store, neap_status status, const char *lo
 
 /* schema.c: brings the file to the newest schema; with a read-only file only checks. */
 neap_status neap_store_migrate(neap_store *store, neap_error *error);
+/* The text of migration `index`, from 0; NULL: there is none. */
+const char *neap_store_migration(int index);
+/* names.c: DB error when something of the user's own has a name that a migration to come, or a
+ * view, takes. */
+neap_status neap_store_check_names(neap_store *store, neap_error *error);
 
 /* machine.c: the row of this machine, inserted when new; and the best of machine_peak into the rows
  * of all machines that have been measured. */

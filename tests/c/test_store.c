@@ -391,6 +391,48 @@ TEST(peaks_of_a_merged_file_are_in_the_row_of_their_machine) {
   neap_db_close(into);
 }
 
+/* A plan that both files have, with times of its kernels that each has measured: the newer of each
+ * stay, and those that are only there come along. */
+TEST(times_of_kernels_of_a_plan_that_both_files_have_are_merged) {
+  char path[256];
+  snprintf(path, sizeof path, "%s", temp_path("timed.db"));
+  neap_store *store = opened(path);
+  neap_kernel_row row = {
+    .step = 0, .kernel_no = 0, .engine = "ref", .min_ns = 70, .scratch_bytes = 0};
+  int64_t id = add_plan(store, "tiny", "k1");
+  CHECK_OK(neap_db_note_kernel(store, id, &row, &error));
+  row.kernel_no = 1, row.min_ns = 80;
+  CHECK_OK(neap_db_note_kernel(store, id, &row, &error));
+  row.step = 1, row.min_ns = 90;
+  CHECK_OK(neap_db_note_kernel(store, id, &row, &error));
+  CHECK_EQ(sqlite3_exec(store->db,
+                        "UPDATE kernel_time SET measured_at = iif(step = 1 AND kernel_no = 1, 10, "
+                        "30)",
+                        NULL, NULL, NULL),
+           SQLITE_OK);
+  neap_db_close(store);
+
+  neap_store *into = opened(temp_path("also timed.db"));
+  add_plan(into, "other", "k0");
+  id = add_plan(into, "tiny", "k1");
+  row.step = 0, row.kernel_no = 0, row.min_ns = 7;
+  CHECK_OK(neap_db_note_kernel(into, id, &row, &error));
+  row.kernel_no = 1, row.min_ns = 8;
+  CHECK_OK(neap_db_note_kernel(into, id, &row, &error));
+  CHECK_EQ(sqlite3_exec(into->db, "UPDATE kernel_time SET measured_at = 20", NULL, NULL, NULL),
+           SQLITE_OK);
+  neap_merged merged = {0};
+  CHECK_OK(neap_db_merge(into, path, &merged, &error));
+  CHECK_EQ(merged.n_plan, 0);
+  CHECK(strcmp(ask_text(into,
+                        "SELECT group_concat(step || ' ' || kernel_no || ' ' || min_ns, ', ') FROM "
+                        "(SELECT * FROM kernel_time k JOIN plan p USING (plan_id) WHERE p.net = "
+                        "'tiny' ORDER BY step, kernel_no)"),
+               "1 1 7, 1 2 80, 2 2 90") == 0);
+  CHECK_EQ(ask(into, "SELECT count(*) FROM kernel_time"), 3);
+  neap_db_close(into);
+}
+
 TEST(refused_memory_is_an_error_and_leaks_nothing) {
   const char *path = temp_path("memory.db");
   neap_db_close(opened(path));
@@ -423,6 +465,7 @@ int main(int argc, char **argv) {
     T(views_answer_their_questions), T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
     T(queries_give_typed_values_and_take_parameters), T(check_backup_and_prune_care_for_the_file),
     T(peaks_of_a_merged_file_are_in_the_row_of_their_machine),
+    T(times_of_kernels_of_a_plan_that_both_files_have_are_merged),
     T(refused_memory_is_an_error_and_leaks_nothing));
   return remove_temp_folder() || failed;
 }
