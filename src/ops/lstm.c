@@ -78,7 +78,9 @@ static size_t gates_bytes(const sizes *s, int64_t n_step) {
   return (size_t)(n_step * gate_row_elems(s)) * s->item_bytes;
 }
 static size_t state_bytes(const sizes *s) { return (size_t)state_elems(s) * s->item_bytes; }
+/* What has no elements may have no bytes at all: then base is NULL, and elems 0. */
 static char *offset(const sizes *s, const void *base, int64_t elems) {
+  if (elems == 0) return (char *)base;
   return (char *)base + (size_t)elems * s->item_bytes;
 }
 

@@ -56,9 +56,11 @@ function kit.full(shape, value, dtype)
   return (core.eager("Constant", {}, { shape = shape, value = value, dtype = dtype }))
 end
 
---- Whether there is memory for so many elements that are made while a file is read: a few bytes of
--- it can ask for any number.
-function kit.has_room(n) return n <= 2^24 or n * 8 <= core.memory().available end
+--- Whether so many elements may be made while a file is read: a few bytes of it can ask for any
+-- number. Those of a mask of 8,192 by 8,192 may, more than 2^27 never, whatever the machine has.
+function kit.has_room(n)
+  return n <= 2^24 or n <= 2^27 and n * 8 <= core.memory().available
+end
 
 --- 1 .. n as a list.
 function kit.count(n)
