@@ -201,20 +201,39 @@ CROSS JOIN plan_value v USING (plan_id)
 LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
 LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
--- What does each layer need? Storages are counted once, whatever the number of names on them.
+-- What does each layer need? Storages are counted once, whatever the number of names on them. Of packed rows: words are compared by
+-- their numbers, and a text is looked up once a layer.
 CREATE VIEW v_layer AS
 SELECT
-  p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer,
+  p.net, p.mode, p.batch, p.newest, v.plan_id,
+  (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
   coalesce(sum(v.bytes) FILTER (WHERE v.value_no = v.storage_no), 0) AS bytes,
-  coalesce(sum(v.bytes) FILTER (WHERE v.role = 'parameter' AND v.value_no = v.storage_no), 0) AS parameter_bytes,
   coalesce(sum(v.bytes) FILTER (
-    WHERE v.region = 'arena' AND p.peak_step BETWEEN v.first_step AND v.last_step
-      AND NOT EXISTS (SELECT 1 FROM plan_value w
-                      WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.value_no > v.value_no
-                        AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
+    WHERE v.value_no = v.storage_no AND v.role = (SELECT word_id FROM plan_word WHERE text = 'parameter')), 0) AS parameter_bytes,
+  coalesce(sum(v.bytes) FILTER (
+    WHERE p.peak_step BETWEEN v.first_step AND v.last_step
+      AND v.region = (SELECT word_id FROM plan_word WHERE text = 'arena')
+      AND NOT EXISTS (SELECT 1 FROM packed_value w
+                      WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no
+                        AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
 FROM v_plan p
-CROSS JOIN plan_value v USING (plan_id)
+CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0
 GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer;
+
+-- What does each module need, with all layers below it? Layers are modules, too; `depth` counts the parts of the path.
+CREATE VIEW v_module AS
+SELECT
+  net, mode, batch, newest, plan_id,
+  (SELECT group_concat(value, '/')
+   FROM json_each('[' || replace(json_quote(layer), '/', '","') || ']') WHERE key <= part.key) AS module,
+  part.key + 1 AS depth,
+  count(*) AS n_layer,
+  sum(bytes) AS bytes,
+  sum(parameter_bytes) AS parameter_bytes,
+  sum(peak_bytes) AS peak_bytes
+FROM v_layer
+CROSS JOIN json_each('[' || replace(json_quote(layer), '/', '","') || ']') part
+GROUP BY net, mode, batch, newest, plan_id, depth, module;
 
 -- Who shares bytes with whom, and why is that safe? Ask with a = '...': all pairs of a large plan are many.
 CREATE VIEW v_reuse AS

@@ -103,6 +103,7 @@ typedef struct neap_node_spec {
   const neap_value_id *in;
   const char *const *out_name;              /* labels; NULL list or entry: made up */
   const char *name, *scope, *line, *device; /* device NULL: none */
+  const char *layer, *made_for;             /* NULL: nothing said */
   uint32_t stream;                          /* those of its subnets' ops follow */
   /* control ops: names of the operands, to match those written; else NULL */
   const char *const *in_blob;

@@ -76,10 +76,11 @@ static neap_status build_backward(neap_builder *b, const neap_net_op *op, neap_e
 
   /* The op's own texts, and the blobs that the net names as its outputs. */
   back->name = neap_intern(op->name), back->scope = neap_intern(op->scope),
-  back->line = neap_intern(op->line);
+  back->layer = neap_intern(op->layer), back->line = neap_intern(op->line);
   for (int k = 0; k < op->n_out; k++) b->graph->value[back->out[k]].name = op->out[k];
-  return back->name == NULL || back->scope == NULL || back->line == NULL ? graph_no_memory(error)
-                                                                         : NEAP_OK;
+  const bool has_all =
+    back->name != NULL && back->scope != NULL && back->layer != NULL && back->line != NULL;
+  return has_all ? NEAP_OK : graph_no_memory(error);
 }
 
 neap_status graph_build_loop_gradient(neap_builder *b, const neap_net_op *op, neap_error *error) {

@@ -72,7 +72,11 @@ static neap_status add_cast(neap_builder *b, neap_value_id v, neap_dtype to, con
   char text[256];
   snprintf(text, sizeof text, "%s.%s", b->graph->value[v].name, neap_dtype_name(to));
 
-  /* It is the user's op that needs it, so that errors and profiles point there. */
+  /* It is the user's op that needs it, so that errors and profiles point there; what no op asks for
+   * belongs to the op that made the value. */
+  const int maker = b->graph->value[v].node;
+  const char *made_for = of->name;
+  if (made_for == NULL && maker >= 0) made_for = b->graph->node[maker].name;
   neap_node_spec spec = {.op = op,
                          .attrs = graph_copy_attrs(b->graph, op, &attr),
                          .n_in = 1,
@@ -81,7 +85,8 @@ static neap_status add_cast(neap_builder *b, neap_value_id v, neap_dtype to, con
                          .name = neap_intern(text),
                          .scope = of->scope,
                          .line = of->line,
-                         .device = of->device};
+                         .device = of->device,
+                         .made_for = made_for};
   if (spec.attrs == NULL || spec.name == NULL) return graph_no_memory(error);
   const char *labels[] = {label != NULL ? label : spec.name};
   spec.out_name = labels;
@@ -302,7 +307,8 @@ neap_status build_mix_again(neap_builder *b, int index, const neap_value_id **in
     if (*in != fresh) neap_copy_bytes(fresh, *in, (size_t)n_in * sizeof *fresh);
     *in = fresh;
     const neap_node *of = &b->graph->node[index];
-    const neap_node_spec spec = {.scope = of->scope, .line = of->line, .device = of->device};
+    const neap_node_spec spec = {
+      .name = of->name, .scope = of->scope, .line = of->line, .device = of->device};
     const int forward = b->forward;
     b->forward = -1; /* of no pair */
     neap_status status = add_cast(b, from, b->options->dtype, NULL, &spec, &fresh[i], error);

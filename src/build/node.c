@@ -449,6 +449,8 @@ neap_status build_node(neap_builder *b, const neap_node_spec *spec, int *node_in
   node->attrs = spec->attrs;
   node->name = spec->name, node->scope = spec->scope, node->line = spec->line;
   if (spec->device != NULL) node->device = spec->device;
+  if (spec->layer != NULL) node->layer = spec->layer;
+  if (spec->made_for != NULL) node->made_for = spec->made_for;
   node->phase = b->phase;
   node->first_extent = *b->n_extent;
   if (b->forward >= 0) node->forward = b->forward;

@@ -181,6 +181,7 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
                          .out_name = out_name,
                          .name = neap_intern(op->name),
                          .scope = neap_intern(op->scope),
+                         .layer = neap_intern(op->layer),
                          .line = neap_intern(op->line),
                          .device = neap_intern(op->device),
                          .stream = b->stream,
@@ -188,7 +189,7 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   neap_value_id *in, *out = build_ids(b, n_out + 1);
   int node;
   if (out == NULL || spec.attrs == NULL || spec.name == NULL || spec.scope == NULL ||
-      spec.line == NULL || spec.device == NULL)
+      spec.layer == NULL || spec.line == NULL || spec.device == NULL)
     return graph_no_memory(error);
 
   /* the texts are interned: a graph outlives its net */

@@ -428,6 +428,7 @@ static neap_status write_node(writer *w, int n, neap_error *error) {
                         .attrs = set,
                         .name = inner != NULL ? inner : name,
                         .scope = inner != NULL ? node->scope : NULL,
+                        .layer = node->layer,
                         .line = node->line,
                         .device = node->device,
                         .origin = origin_of(w, n)};

@@ -94,6 +94,8 @@ int graph_add_node(neap_graph *graph, const neap_op *op, int n_in, int n_out) {
                                    .scope = "",
                                    .line = "",
                                    .device = "",
+                                   .layer = "",
+                                   .made_for = "",
                                    .effects = op->effects};
   return index;
 }

@@ -138,6 +138,8 @@ size_t neap_loop_own_bytes(const neap_loop *loop);
 typedef struct neap_node {
   const neap_op *op;
   const char *name, *scope, *line, *device;
+  const char *layer;    /* path of the layer that the user's op is of; "": none was said */
+  const char *made_for; /* name of the op that a cast or a folded weight was made for; "": none */
   neap_attr_value *attrs;
   int n_in, n_out;
   neap_value_id *in, *out; /* NEAP_NO_VALUE where absent */

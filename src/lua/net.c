@@ -270,13 +270,13 @@ static int push_outputs(lua_State *L, const neap_net *net, int at) {
   return 1;
 }
 
-/* net:_add(type, ins, outs, attrs, name, scope [, line [, device]]) -> names of the outputs, false
- * where left out. outs nil: all required ones, named here. line: what made the op, "gpt.lua:31",
- * where the stack does not show it. */
+/* net:_add(type, ins, outs, attrs, name, scope [, line [, device [, layer]]]) -> names of the
+ * outputs, false where left out. outs nil: all required ones, named here. line: what made the op,
+ * "gpt.lua:31", where the stack does not show it. */
 static int add(lua_State *L) {
   neap_lua_net *net = neap_lua_net_at(L, 1);
   const neap_op *op = neap_lua_op(L, 2);
-  lua_settop(L, 9);
+  lua_settop(L, 10);
 
   /* What is added. Texts are arguments or interned; lists and attributes lie in rooms above the
    * arguments until the net has copied them. */
@@ -290,6 +290,7 @@ static int add(lua_State *L) {
   call.attrs = neap_lua_attrs(L, 5, op, NULL);
   call.line = lua_isnil(L, 8) ? neap_lua_line(L) : neap_lua_check_string(L, 8);
   call.device = neap_lua_opt_string(L, 9, NULL);
+  call.layer = neap_lua_opt_string(L, 10, NULL);
 
   /* Types are checked as ops come, so that the message has the user's line. */
   call.typed = true;
@@ -382,19 +383,21 @@ static void push_names(lua_State *L, int n, const char *const *names) {
   }
 }
 
-/* net:_ops() -> {type, name, scope, line, device, backward, pseudo, inputs, outputs} in order */
+/* net:_ops() -> {type, name, scope, layer, line, device, backward, pseudo, inputs, outputs} in
+ * order */
 static int ops(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int n = neap_net_n_ops(net);
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
     const neap_net_op *op = neap_net_op_at(net, i);
-    lua_createtable(L, 0, 10);
+    lua_createtable(L, 0, 11);
     /* Who it is, where it was written, and what it is for. */
     neap_op_record record = neap_op_read(op->op);
     neap_lua_set_text(L, "type", record.name);
     neap_lua_set_text(L, "name", op->name);
     neap_lua_set_text(L, "scope", op->scope);
+    neap_lua_set_text(L, "layer", op->layer);
     neap_lua_set_text(L, "line", op->line);
     neap_lua_set_text(L, "device", op->device);
     neap_lua_set_bool(L, "backward", op->origin.backward);
@@ -590,7 +593,7 @@ void neap_lua_open_net(lua_State *L) {
                                          {"_has_local", has_local, 2},
                                          {"_take", take, 4},
                                          {"_declare", declare, 8},
-                                         {"_add", add, 9},
+                                         {"_add", add, 10},
                                          {"_outputs", outputs, 2},
                                          {"_keep", keep, 2},
                                          {"_assign", assign, 3},

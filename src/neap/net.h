@@ -62,6 +62,7 @@ typedef struct neap_net_op {
   /* unique in the net: explicit, else type_n, e.g. "conv_1"; with its scope path in front */
   const char *name;
   const char *scope; /* scope path, "" at the top */
+  const char *layer; /* path of the layer that it is of, "layer1/0/conv1"; "" when none was said */
   const char *line;  /* "lenet.lua:12", "" when unknown */
   /* a label, "cpu:1"; "" by default: outputs of different labels share no bytes by name (memonger).
    * Where a plan has a bank of that name: the bank whose bytes the op works on */
@@ -82,9 +83,9 @@ typedef struct neap_net_call {
   int n_in, n_out;
   /* NULL entry: absent optional input; an output NULL is named type_n in its scope */
   const char *const *in, *const *out;
-  const neap_set *attrs;           /* ends with name NULL; may be NULL */
-  const char *name, *scope, *line; /* each may be NULL */
-  const char *device;              /* may be NULL */
+  const neap_set *attrs;                   /* ends with name NULL; may be NULL */
+  const char *name, *scope, *layer, *line; /* each may be NULL */
+  const char *device;                      /* may be NULL */
   neap_net_origin origin;
   /* The last thing asked before the op is added: whether its operands' types fit, as far as
    * neap_net_type_of knows them. */

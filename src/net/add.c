@@ -72,16 +72,19 @@ static const char *draw_name(draft *d) {
   }
 }
 
-/* Interns scope and line, and gives the op its full name: "scope/name" as the user said, else
- * "scope/type_n" with the next free number. From here on `who` names the op. NAME error when a name
- * is none or is taken. */
+/* Interns scope, layer and line, and gives the op its full name: "scope/name" as the user said,
+ * else "scope/type_n" with the next free number. From here on `who` names the op. NAME error when a
+ * name is none or is taken. */
 static neap_status name_op(draft *d, neap_error *error) {
   const neap_net_call *call = d->call;
   const char *scope = call->scope != NULL ? call->scope : "";
+  const char *layer = call->layer != NULL ? call->layer : "";
   if (scope[0] != '\0') NEAP_TRY(neap_net_check_name("scope", scope, error));
+  if (layer[0] != '\0') NEAP_TRY(neap_net_check_name("layer", layer, error));
 
   /* What comes from outside must be a name before it is interned. */
   d->op.scope = neap_intern(scope);
+  d->op.layer = neap_intern(layer);
   d->op.line = neap_intern(call->line != NULL ? call->line : "");
   const char *device = call->device != NULL ? call->device : "";
   if (device[0] != '\0') NEAP_TRY(neap_net_check_name("label", device, error));
@@ -95,8 +98,8 @@ static neap_status name_op(draft *d, neap_error *error) {
     if (d->op.origin.forward == NULL) return out_of_memory(error);
   }
 
-  /* One question for three texts: each is NULL when memory was refused. */
-  if (d->op.scope == NULL || d->op.line == NULL || d->op.device == NULL)
+  /* One question for four texts: each is NULL when memory was refused. */
+  if (d->op.scope == NULL || d->op.layer == NULL || d->op.line == NULL || d->op.device == NULL)
     return out_of_memory(error);
 
   /* A name that the user gave must be one before a scope goes in front of it. */

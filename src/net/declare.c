@@ -61,7 +61,7 @@ static neap_status make_init(neap_net *net, const neap_net_blob *blob, const cha
    * "", and its name is its blob's. */
   *out = (neap_net_op){
     .op = op, .name = blob->name, .scope = neap_intern(""), .line = blob->line, .n_out = 1};
-  out->device = out->scope;
+  out->layer = out->device = out->scope;
   out->in = neap_arena_alloc(&net->arena, 0);
   out->out = neap_arena_copy(&net->arena, &blob->name, sizeof blob->name);
   if (out->scope == NULL || out->in == NULL || out->out == NULL)

@@ -61,6 +61,7 @@ static neap_status add(neap_net *to, const neap_net_op *op, int n_in, const char
                         .attrs = set,
                         .name = neap_net_strip_scope(op->name, op->scope),
                         .scope = op->scope,
+                        .layer = op->layer,
                         .line = op->line,
                         .device = op->device,
                         .origin = origin};

@@ -402,6 +402,7 @@ static neap_status read_call(parser *p, neap_net *net, const char *type, names *
   call.name = out->n > 0 ? out->item[0] : NULL;
   if (take_word(p, "as")) NEAP_TRY(read_word(p, "the name of the op", &call.name));
   if (take_word(p, "in")) NEAP_TRY(read_word(p, "a scope", &call.scope));
+  if (take_word(p, "of")) NEAP_TRY(read_word(p, "the path of a layer", &call.layer));
   if (take_word(p, "on")) NEAP_TRY(read_word(p, "a device label such as cpu:1", &call.device));
   NEAP_TRY(read_origin(p, &call.origin));
   NEAP_TRY(read_line_suffix(p, &call.line));

@@ -130,6 +130,7 @@ neap_status neap_net_copy_op(const copier *c, const neap_net_op *op, neap_net *t
                         .attrs = set,
                         .name = neap_net_strip_scope(op->name, op->scope),
                         .scope = op->scope,
+                        .layer = op->layer,
                         .line = op->line,
                         .device = op->device,
                         .origin = op->origin};
@@ -242,6 +243,7 @@ static neap_status add_frees(const copier *c, const neap_net *net, int at, neap_
                           .n_out = 1,
                           .out = &name,
                           .scope = op->scope,
+                          .layer = op->layer,
                           .line = op->line,
                           .device = op->device};
     NEAP_TRY(neap_net_add(to, &call, NULL, c->error));

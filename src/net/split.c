@@ -371,6 +371,7 @@ static neap_status add_gradient(const splitter *s, const neap_net_op *op, neap_n
                               .attrs = attrs,
                               .name = neap_net_strip_scope(op->name, op->scope),
                               .scope = op->scope,
+                              .layer = op->layer,
                               .line = op->line};
   status = neap_net_add(to, &call, NULL, s->error);
 done:

@@ -3,8 +3,8 @@
  *
  *   net NAME
  *   input|param|state|gradient NAME [DTYPE (D,D,..)] [frozen] [= INIT { ATTRS }] [at LINE]
- *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [on DEVICE] [back OP|_]
- *       [draws N] [at LINE]
+ *   OUT, OUT = TYPE(IN, IN) { NAME = VALUE, .. } [as OP] [in SCOPE] [of LAYER] [on DEVICE]
+ *       [back OP|_] [draws N] [at LINE]
  *   grad NAME of NAME [resident]
  *   keep NAME, ..      outputs NAME, ..      bank BANK NAME, ..
  *   subnet NAME        its lines, indented; `takes NAME, ..` and `gives NAME, ..` are its interface
@@ -13,8 +13,8 @@
  *
  * "_" stands where an operand is absent. `back` and `draws` are the neap_net_origin of an expanded
  * net's op. An op without outputs is TYPE(IN, ..). A subnet stands before the first op that has it
- * as attribute. `as` is left out where the op is called as its first output; `in` and `at` stand
- * there on request. Attributes that the user did not give are left out. Axes count from 0.
+ * as attribute. `as` is left out where the op is called as its first output; `in`, `of` and `at`
+ * stand there on request. Attributes that the user did not give are left out. Axes count from 0.
  * INVARIANT: reading gives a net that prints the same text; floats have as many digits as reading
  * back needs.
  */
@@ -147,6 +147,7 @@ static void print_op(const printer *p, const neap_net_op *op) {
   /* What follows is left out where it says nothing. */
   if (op->n_out == 0 || op->out[0] != op->name) neap_buffer_add(p->out, " as %s", op->name);
   if (p->lines && op->scope[0] != '\0') neap_buffer_add(p->out, " in %s", op->scope);
+  if (p->lines && op->layer[0] != '\0') neap_buffer_add(p->out, " of %s", op->layer);
   if (op->device[0] != '\0') neap_buffer_add(p->out, " on %s", op->device);
   if (op->origin.backward)
     neap_buffer_add(p->out, " back %s", op->origin.forward != NULL ? op->origin.forward : "_");

@@ -4,7 +4,8 @@
  *
  * INVARIANT: an owner owns itself. The ways to it go from made ops to those that they were made
  * for: a recomputation leads to an earlier node, a Reorder to a node that is none, a backward to
- * its forward. Gradients are found by the names of what they are of, and are followed on.
+ * its forward. Gradients are found by the names of what they are of, casts and folded weights by
+ * the name of the op that they were made for, and all are followed on.
  */
 #include "report/report_int.h"
 
@@ -65,28 +66,40 @@ static int of_gradient(const neap_graph *graph, const neap_node *node, const int
   return graph->value[v].node >= 0 ? graph->value[v].node : reader[graph->value[v].root];
 }
 
-/* The last value of each name: gradients are called after names. */
-static bool list_names(const neap_graph *graph, neap_map *values) {
+/* What is found by its name: values, of each name the last one, as gradients are called after
+ * names; and nodes. */
+typedef struct named {
+  neap_map values, nodes;
+} named;
+
+static bool list_names(const neap_graph *graph, named *list) {
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     bool is_named = value->name != NULL && value->gradient_of == NULL && !value->is_reordered;
-    if (is_named && !neap_map_set(values, value->name, v)) return false;
+    if (is_named && !neap_map_set(&list->values, value->name, v)) return false;
   }
+  for (int n = 0; n < graph->n_node; n++)
+    if (!neap_map_set(&list->nodes, graph->node[n].name, n)) return false;
   return true;
+}
+
+/* The node that node `n`, of which the graph notes no other, is for by a name; -1: none. */
+static int by_name(const neap_graph *graph, int n, const int *reader, const named *list) {
+  const neap_node *node = &graph->node[n];
+  if (node->made_for[0] != '\0') return neap_map_get(&list->nodes, node->made_for, -1);
+  if (node->phase == NEAP_PHASE_UPDATE) return parameter_reader(graph, node, reader);
+  if (node->phase == NEAP_PHASE_BACKWARD) return of_gradient(graph, node, reader, &list->values);
+  return -1;
 }
 
 /* The op that the node was made for, found from op to op: a sum of a parameter's gradients leads to
  * the parameter's update, and that to the layer which reads it. Where the ways lead in a circle a
  * node is its own. */
-static int find_owner(const neap_graph *graph, int n, const int *reader, const neap_map *values) {
-  /* By what the graph notes of its nodes first; by the names of gradients where it notes
-   * nothing. */
+static int find_owner(const neap_graph *graph, int n, const int *reader, const named *list) {
+  /* By what the graph notes of its nodes first; by names where it notes nothing. */
   int owner = made_for(graph, n);
   for (int steps = 0; steps <= graph->n_node; steps++) {
-    const neap_node *node = &graph->node[owner];
-    int other = -1;
-    if (node->phase == NEAP_PHASE_UPDATE) other = parameter_reader(graph, node, reader);
-    if (node->phase == NEAP_PHASE_BACKWARD) other = of_gradient(graph, node, reader, values);
+    int other = by_name(graph, owner, reader, list);
     if (other < 0) return owner;
     int next = made_for(graph, other);
     if (next == owner) return owner;
@@ -104,15 +117,16 @@ static void check_owners(const neap_graph *graph, const int *owner) {
 int *report_owners(const neap_graph *graph) {
   int *owner = neap_alloc(((size_t)graph->n_node + 1) * sizeof *owner);
   int *reader = neap_alloc(((size_t)graph->n_value + 1) * sizeof *reader);
-  neap_map values = {0};
-  const bool good = owner != NULL && reader != NULL && list_names(graph, &values);
+  named list = {0};
+  const bool good = owner != NULL && reader != NULL && list_names(graph, &list);
   if (good) {
     find_readers(graph, reader);
-    for (int n = 0; n < graph->n_node; n++) owner[n] = find_owner(graph, n, reader, &values);
+    for (int n = 0; n < graph->n_node; n++) owner[n] = find_owner(graph, n, reader, &list);
     if (NEAP_DEBUG) check_owners(graph, owner);
   }
 
-  neap_map_fini(&values);
+  neap_map_fini(&list.values);
+  neap_map_fini(&list.nodes);
   neap_free(reader);
   if (good) return owner;
   neap_free(owner);
@@ -132,9 +146,14 @@ static bool is_made_up(const char *part, const char *type) {
   return part[strspn(part, "0123456789")] == '\0';
 }
 
-/* Its name, or only its scope where the name adds nothing to it. */
+/* What was said of it when it was added to the net: a module without parts says its path. Else its
+ * name, or only its scope where the name adds nothing to it. */
 const char *report_layer(const neap_graph *graph, int owner, char text[REPORT_LAYER_TEXT]) {
   const neap_node *n = &graph->node[owner];
+  if (n->layer[0] != '\0') {
+    snprintf(text, REPORT_LAYER_TEXT, "%s", n->layer);
+    return text;
+  }
   const char *slash = strrchr(n->name, '/');
   const char *part = slash != NULL ? slash + 1 : n->name;
   bool scope_says_it = n->scope != NULL && n->scope[0] != '\0' && is_made_up(part, n->op->name);

@@ -83,6 +83,8 @@ static inline int node_new(neap_graph *g, const neap_op *op, size_t scratch, int
                            .name = neap_intern(name),
                            .scope = "",
                            .line = "test.lua:1",
+                           .layer = "",
+                           .made_for = "",
                            .n_in = n_in,
                            .n_out = n_out,
                            .in = neap_arena_copy(&g->arena, in, (size_t)n_in * sizeof *in),

@@ -89,6 +89,8 @@ static inline void make_fixture(fixture *f) {
                              .name = op_name[i],
                              .scope = scope[i],
                              .line = i == 1 ? "" : "net.lua:3",
+                             .layer = "",
+                             .made_for = "",
                              .n_in = 1,
                              .n_out = 1,
                              .in = &f->in[i],

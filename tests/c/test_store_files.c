@@ -17,7 +17,7 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
     18);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 19);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 20);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
@@ -162,6 +162,107 @@ TEST(runs_of_an_old_file_survive) {
   char *report;
   CHECK_OK(neap_db_check(store, &report, &error));
   neap_free(report);
+  neap_db_close(store);
+}
+
+/* A file of the schema of that version, with tables of a user's own under all names that later ones
+ * take: `wanted` is a file of the newest. How many there are. */
+static int write_file_of_version(const char *path, int version, const char *wanted) {
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  neap_sql_add_functions(db);
+  for (int i = 0; i < version; i++)
+    CHECK_EQ(sqlite3_exec(db, neap_store_migration(i), NULL, NULL, NULL), SQLITE_OK);
+
+  /* What the newest file has and this one has not, and names that are only used on the way. */
+  char text[1024];
+  snprintf(text, sizeof text,
+           "PRAGMA user_version = %d; PRAGMA application_id = 0x4e454150; ATTACH '%s' AS wanted; "
+           "CREATE TEMP TABLE name AS SELECT name FROM wanted.sqlite_master WHERE name NOT GLOB "
+           "'sqlite_*' UNION SELECT 'Old_Op' WHERE %d < 7 UNION SELECT 'old_net' WHERE %d < 5; "
+           "DELETE FROM name WHERE name IN (SELECT name FROM main.sqlite_master); DETACH wanted",
+           version, wanted, version, version);
+  CHECK_EQ(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+
+  /* A table under each, with a row. */
+  sqlite3_stmt *names;
+  sqlite3_prepare_v2(db, "SELECT name FROM name", -1, &names, NULL);
+  int n = 0;
+  for (; sqlite3_step(names) == SQLITE_ROW; n++) {
+    snprintf(text, sizeof text, "CREATE TABLE \"%1$s\" (mine); INSERT INTO \"%1$s\" VALUES (%2$d)",
+             (const char *)sqlite3_column_text(names, 0), n);
+    CHECK_EQ(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+  }
+  sqlite3_finalize(names);
+  sqlite3_close(db);
+  return n;
+}
+
+/* The statement that a refusal gives, in quotes of the shell, is run on the file. */
+static bool run_hint(const char *path, const char *hint) {
+  const char *from = strchr(hint, '\''), *to = from != NULL ? strrchr(hint, '\'') : NULL;
+  if (to == NULL || to == from) return false;
+  char text[256];
+  snprintf(text, sizeof text, "%.*s", (int)(to - from - 1), from + 1);
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  const bool good = sqlite3_exec(db, text, NULL, NULL, NULL) == SQLITE_OK;
+  sqlite3_close(db);
+  return good;
+}
+
+/* A user's table under a name that a later schema takes: refused before anything is changed, with
+ * the words that make room. */
+TEST(names_of_a_user_that_neap_takes_are_refused_with_the_way_out) {
+  char newest[256], path[256];
+  snprintf(newest, sizeof newest, "%s", temp_path("newest.db"));
+  neap_db_close(opened(newest));
+  for (int version = 1; neap_store_migration(version - 1) != NULL; version++) {
+    snprintf(path, sizeof path, "%s", temp_path("taken.db"));
+    const int n = write_file_of_version(path, version, newest);
+
+    neap_store *store = NULL;
+    int n_refused = 0;
+    for (; n_refused < n; n_refused++) {
+      neap_error wrong = {0};
+      if (neap_db_open(path, &store, &wrong) == NEAP_OK) break;
+      CHECK_EQ(wrong.code, NEAP_DB);
+      CHECK(strstr(wrong.message, "of your own, a name that ") != NULL);
+      if (!run_hint(path, wrong.hint)) {
+        printf("  %s (%s)\n", wrong.message, wrong.hint), check_failures++;
+        break;
+      }
+    }
+    CHECK_EQ(n_refused, n);
+
+    /* Then it is brought up, and each of the user's tables has its row. */
+    if (store == NULL) store = opened(path);
+    if (store == NULL) continue;
+    CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name GLOB 'my_*'"), n);
+    CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan"), 0);
+    if (version < 9) CHECK_EQ(ask(store, "SELECT mine >= 0 FROM my_kernel_time"), 1);
+    neap_db_close(store);
+  }
+}
+
+/* An index cannot be renamed: it is to be made again. */
+TEST(an_index_of_a_name_that_neap_takes_is_refused) {
+  const char *path = temp_path("index.db");
+  write_file_of_version(path, 8, ":memory:");
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  CHECK_EQ(sqlite3_exec(db, "CREATE INDEX kernel_time ON run (n_step)", NULL, NULL, NULL),
+           SQLITE_OK);
+  sqlite3_close(db);
+  neap_store *store = NULL;
+  neap_error wrong = {0};
+  CHECK_EQ(neap_db_open(path, &store, &wrong), NEAP_DB);
+  CHECK(strstr(wrong.message,
+               "has an index \"kernel_time\" of your own, a name that schema 9 takes") != NULL);
+  CHECK(run_hint(path, wrong.hint));
+  store = opened(path);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
   neap_db_close(store);
 }
 
@@ -394,6 +495,8 @@ int main(int argc, char **argv) {
     argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it),
     T(an_old_file_is_migrated_and_its_views_are_renewed), T(runs_of_an_old_file_survive),
     T(runs_of_the_schema_before_programs_have_one),
+    T(names_of_a_user_that_neap_takes_are_refused_with_the_way_out),
+    T(an_index_of_a_name_that_neap_takes_is_refused),
     T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),
     T(a_lock_of_another_process_is_waited_for_then_told), T(a_full_disk_loses_the_plan_whole),
     T(a_file_that_can_only_be_read_is_read), T(the_path_follows_the_environment),

@@ -195,10 +195,10 @@ function checks.layers(a)
   local parameters = 0
   for _, row in ipairs(a) do
     parameters = parameters + row.parameter_bytes
-    if row.layer == "conv_1" then
+    if row.layer == "conv1" then
       assert.are.equal(4 * (20 * 25 + 20), row.parameter_bytes)
-      assert.are.equal(ns.conv_1, row.median_ns)
-      near(100 * ns.conv_1 / total, row.time_percent, 0.01)
+      assert.are.equal(ns.conv1, row.median_ns)
+      near(100 * ns.conv1 / total, row.time_percent, 0.01)
       found = found + 1
     end
   end

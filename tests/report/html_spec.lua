@@ -179,7 +179,7 @@ describe("the report of a plan:", function()
     assert.same({ "search", n, "", true }, { out.focus, math.tointeger(out.found), out.cleared,
       out.turned })
     assert.matches("steps %d+%-%d+", out.tip)
-    assert.equal("fc_1", out.largest) -- 500 times 800 weights
+    assert.equal("linear1", out.largest) -- 500 times 800 weights
   end)
 
   it("opens for nets without an arena, with branches, loops and recomputation", function()

@@ -33,7 +33,7 @@ describe("the structure of a plan", function()
       end
     end
     -- of a layer with parameters, all their bytes, their momentum and gradients
-    local sizes = { conv_1 = 520, conv_2 = 25050, fc_1 = 400500, fc_2 = 5010 }
+    local sizes = { conv1 = 520, conv2 = 25050, linear1 = 400500, linear2 = 5010 }
     for _, role in ipairs { "parameter", "gradient", "state" } do
       local n = 0
       for _, r in ipairs(rows([[select layer, sum(bytes) as bytes from plan_value
@@ -44,6 +44,41 @@ describe("the structure of a plan", function()
       end
       assert.equal(4, n)
     end
+  end)
+
+  it("has the leaf of each op as its layer, and modules are their sums", function()
+    local model = neap.zoo.resnet18c()
+    local plan = model:plan { batch = 2, train = true, optimizer = neap.optim.SGD { lr = 0.1 } }
+    local found = rows([[select name, type, layer, module from plan_op where plan_id = ?
+      and type in ('Conv', 'BatchNorm', 'ConvGradWeight', 'BatchNormGrad', 'FC')]],
+      { plan.plan_id })
+    assert.is_true(#found > 60)
+    for _, r in ipairs(found) do
+      local last = r.layer:match "[^/]+$"
+      local want = r.type:find "Conv" and "^conv%d+$" or r.type == "FC" and "^linear%d*$"
+        or "^norm%d+$"
+      assert.is_truthy(last:find(want), r.name .. " is of layer " .. r.layer)
+      assert.equal(r.module and r.module .. "/" .. last or last, r.layer)
+    end
+
+    -- each module has what the layers below it have
+    local layers = rows("select * from v_layer where plan_id = ?", { plan.plan_id })
+    local modules = rows("select * from v_module where plan_id = ?", { plan.plan_id })
+    assert.is_true(#modules > #layers)
+    for _, m in ipairs(modules) do
+      local n, sum = 0, { bytes = 0, parameter_bytes = 0, peak_bytes = 0 }
+      for _, l in ipairs(layers) do
+        if l.layer == m.module or l.layer:sub(1, #m.module + 1) == m.module .. "/" then
+          n = n + 1
+          for key in pairs(sum) do sum[key] = sum[key] + l[key] end
+        end
+      end
+      assert.equal(n, m.n_layer, m.module)
+      for key, want in pairs(sum) do assert.equal(want, m[key], m.module .. " " .. key) end
+    end
+    local asked = db:query("module", { plan = plan.plan_id })
+    assert.equal(#modules, #asked)
+    assert.equal(1, asked[1].depth)
   end)
 
   it("names what a module makes by its path, which is said once", function()

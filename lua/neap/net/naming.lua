@@ -173,14 +173,33 @@ function M.fresh_name(net, base)
   return name
 end
 
+--- f(...) -> f's results: what f adds to `net` is of the layer with this full path; "": of none.
+function M.in_layer(net, path, f, ...)
+  local state = M.state_of(net)
+  local before = state.layer
+  local _ <close> = setmetatable({}, { __close = function() state.layer = before end })
+  state.layer = path
+  return (function(...) return ... end)(f(...))
+end
+
+--- The layer that is being built: in a branch or a body that of the net around.
+local function layer_of(net)
+  while net do
+    local state = M.state_of(net)
+    if state.layer then return state.layer end
+    net = state.outer
+  end
+  return ""
+end
+
 --- Adds an op to `net`, by full names; the arguments are those of net:_add.
 -- @return names of the outputs
-function M.add(net, type_name, ins, outs, ...)
+function M.add(net, type_name, ins, outs, attrs, name, scope, line, device)
   local before_write = M.state_of(net).before_write
   for i = 1, before_write and outs and #outs or 0 do before_write(outs[i]) end
-  local names = net:_add(type_name, ins, outs, ...)
-  for i, name in ipairs(names) do
-    if name and not (outs and outs[i]) then made_up(net, name) end
+  local names = net:_add(type_name, ins, outs, attrs, name, scope, line, device, layer_of(net))
+  for i, output in ipairs(names) do
+    if output and not (outs and outs[i]) then made_up(net, output) end
   end
   return names
 end

@@ -205,12 +205,16 @@ function forward.run(self, building, ...)
 
   -- A module with parts opens a scope, by which ops that its own forward adds are named. A layer
   -- without parts needs none: Module.op names its blobs by its path.
-  local net = forward.net_here(self)
-  if not self._parent or not tree.has_children(self) then
-    return net:made_by(line_of(self), forward_of, self, building, net, ...)
+  -- What a layer adds is of it; what a module with parts adds itself is of its scope.
+  local net, has_parts = forward.net_here(self), tree.has_children(self)
+  local path = not has_parts and building.tree.path[self] or ""
+  local layer = path ~= "" and naming.written(net, path) or ""
+  if not self._parent or not has_parts then
+    return net:made_by(line_of(self), naming.in_layer, net, layer, forward_of, self, building, net,
+      ...)
   end
-  return net:made_by(line_of(self), net.scope, net, self._name or self._base, forward_of, self,
-    building, net, ...)
+  return net:made_by(line_of(self), naming.in_layer, net, "", net.scope, net,
+    self._name or self._base, forward_of, self, building, net, ...)
 end
 
 return forward
