@@ -16,8 +16,10 @@ typedef struct chooser {
   const neap_choose_options *options;
   neap_choices *out;
   graph_asked *asked;
-  int first;                  /* of this graph's choices in out */
-  int *index;                 /* by node: its place in out */
+  int first;  /* of this graph's choices in out */
+  int *index; /* by node: its place in out */
+  /* by node: its first backward node, and the next one of the same forward; -1: none. Ascending */
+  int *first_back, *next_back;
   const neap_kernel **kernel; /* by node: settled kernel of the pair, NULL before */
   neap_layout *layout;        /* by value, as chosen so far; NULL: as the values have it */
 } chooser;
@@ -191,8 +193,7 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
   /* Each backward node is asked as if its inputs were plain: their layouts are not known before the
    * nodes between have been chosen. */
   const neap_graph *graph = c->graph;
-  for (int m = n + 1; m < graph->n_node; m++) {
-    if (graph->node[m].forward != n) continue;
+  for (int m = c->first_back[n]; m >= 0; m = c->next_back[m]) {
     const neap_kernel *kernel = neap_graph_kernel(graph, &graph->node[m], engine);
     /* Without a kernel of the engine the backward takes another one's, unless it is to read what
      * the engine has left in its own format. */
@@ -205,9 +206,8 @@ static verdict ask_pair(chooser *c, int n, neap_engine engine, const neap_choice
 
   /* All were asked before any is settled: a pair that one node refuses must leave the others free
    * for the next engine. */
-  for (int m = n + 1; m < graph->n_node; m++)
-    if (graph->node[m].forward == n)
-      c->kernel[m] = neap_graph_kernel(graph, &graph->node[m], engine);
+  for (int m = c->first_back[n]; m >= 0; m = c->next_back[m])
+    c->kernel[m] = neap_graph_kernel(graph, &graph->node[m], engine);
   return TAKEN;
 }
 
@@ -311,6 +311,17 @@ static neap_status choose_all(chooser *c, int *cap, neap_error *error) {
   return NEAP_OK;
 }
 
+/* The lists of backward nodes, from the last node back, so that they ascend. */
+static void list_backwards(chooser *c) {
+  for (int n = 0; n < c->graph->n_node; n++) c->first_back[n] = -1;
+  for (int m = c->graph->n_node - 1; m >= 0; m--) {
+    const int forward = c->graph->node[m].forward;
+    if (forward >= m) continue; /* its own: it is none */
+    c->next_back[m] = c->first_back[forward];
+    c->first_back[forward] = m;
+  }
+}
+
 /* Tables for one graph, then its nodes; the choices are appended to those of the graphs around
  * it. */
 static neap_status choose_graph(const neap_graph *graph, const neap_choose_options *options,
@@ -320,14 +331,21 @@ static neap_status choose_graph(const neap_graph *graph, const neap_choose_optio
    * numbers hold. */
   chooser c = {.graph = graph, .options = options, .out = out, .asked = asked, .first = out->n};
   c.index = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.index);
+  c.first_back = neap_alloc((size_t)(graph->n_node + 1) * sizeof *c.first_back);
+  c.next_back = neap_alloc((size_t)(graph->n_node + 1) * sizeof *c.next_back);
   c.kernel = neap_alloc_zeroed((size_t)(graph->n_node + 1) * sizeof *c.kernel);
   c.layout = neap_alloc_zeroed((size_t)(graph->n_value + 1) * sizeof *c.layout);
   neap_status status;
-  if (c.index == NULL || c.kernel == NULL || c.layout == NULL)
+  if (c.index == NULL || c.first_back == NULL || c.next_back == NULL || c.kernel == NULL ||
+      c.layout == NULL) {
     status = graph_no_memory(error);
-  else
+  } else {
+    list_backwards(&c);
     status = choose_all(&c, cap, error);
+  }
   neap_free(c.index);
+  neap_free(c.first_back);
+  neap_free(c.next_back);
   neap_free((void *)c.kernel);
   neap_free(c.layout);
   return status;

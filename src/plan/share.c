@@ -7,6 +7,9 @@
  * node in the order of running.
  * INVARIANT: when a node writes in place, every other reader of any member of the storage has run
  * before it; in `dag`, runs before it in every order that the edges allow.
+ * INVARIANT: until lives are counted (live_range.c), `last` of a root is the last step that reads
+ * any member of its storage, -1 where none does: so a chain of many members is not walked for each
+ * of them.
  */
 #include "plan/plan_int.h"
 
@@ -35,6 +38,7 @@ static void join(neap_schedule *s, const neap_graph *g, int a, int b) {
   int swap = s->next[root];
   s->next[root] = s->next[other];
   s->next[other] = swap;
+  s->last[root] = NEAP_MAX(s->last[root], s->last[other]);
 }
 
 /* The input of the node at `pair.in`, or NEAP_NO_VALUE when the node has none there. */
@@ -142,16 +146,18 @@ static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const n
 
 /* Whether some reader of the storage, other than node n, may still come. */
 static neap_refusal reader_left(const neap_schedule *s, const neap_work *work, int n, int value) {
-  /* Whichever member is read, it is the storage's bytes that are. */
+  /* Whichever member is read, it is the storage's bytes that are. Later in the order is too
+   * late. */
+  if (s->last[s->root[value]] > s->step[n]) return NEAP_REFUSAL_READ_LATER;
+  if (work->reach == NULL) return NEAP_REFUSAL_NONE;
+
+  /* In a dag earlier in the order is not enough: only a path of edges makes sure that the reader
+   * has run. */
   int v = value;
   do {
-    /* Later in the order is too late. In a dag earlier in the order is not enough: only a path of
-     * edges makes sure that the reader has run. */
     for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++) {
       int reader = work->uses.list[k];
-      if (reader == n) continue;
-      if (s->step[reader] > s->step[n]) return NEAP_REFUSAL_READ_LATER;
-      if (work->reach != NULL && !neap_reaches(work, reader, n)) return NEAP_REFUSAL_ORDER;
+      if (reader != n && !neap_reaches(work, reader, n)) return NEAP_REFUSAL_ORDER;
     }
     v = s->next[v];
   } while (v != value);
@@ -239,6 +245,9 @@ void neap_schedule_share(neap_schedule *s, const neap_work *work) {
     s->root[v] = v;
     s->next[v] = v;
     s->partner[v] = -1;
+    s->last[v] = -1;
+    for (int k = work->uses.first[v]; k < work->uses.first[v + 1]; k++)
+      s->last[v] = NEAP_MAX(s->last[v], s->step[work->uses.list[k]]);
   }
 
   /* What the graph has fixed comes first, since no policy may undo it. */

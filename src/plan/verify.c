@@ -9,47 +9,14 @@
  *
  * The bound is counted again too; only in `dag`, where a heavier clique may be known, it is merely
  * held to lie between what the order shows and the arena. Steps count from 1 in messages.
- * O(n_value^2) pairs at worst, met in order of offset; in `dag` n_edge * n_node / 64 words of
- * paths.
+ * In one order O(log n_value) for each value and for each two that meet in bytes and time; in `dag`
+ * O(n_value^2) pairs at worst, met in order of offset, and n_edge * n_node / 64 words of paths.
  */
-#include "plan/plan_int.h"
+#include "plan/verify_int.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct check {
-  const neap_plan *plan;
-  const neap_graph *graph;
-  neap_error *error;
-  int *step; /* by node */
-  /* readers of value v: reader[reader_at[v] .. reader_at[v+1]), with repeats */
-  int *reader_at, *reader;
-  int *last_step;  /* by value: step of its last reader or definition */
-  int *content;    /* by value: the value whose elements it shows */
-  uint64_t *above; /* dag: bit matrix, above[n]: nodes with a path to n */
-  size_t n_word;
-  neap_arena arena;
-} check;
-
-/* For messages: a value may have no name. */
-static const char *label(const check *c, int v) {
-  return c->graph->value[v].name != NULL ? c->graph->value[v].name : "?";
-}
-
-/* A PLAN error about value v. */
-#define FAIL(c, v, ...) fail_about(c, v, neap_fail((c)->error, NEAP_PLAN, __VA_ARGS__))
-static neap_status fail_about(const check *c, int v, neap_status status) {
-  if (c->error != NULL && c->error->blob[0] == '\0')
-    snprintf(c->error->blob, sizeof c->error->blob, "%s", label(c, v));
-  return status;
-}
-
-/* Whether the value has bytes in the arena that a node writes. */
-static bool in_arena(const check *c, int v) {
-  return c->graph->value[v].region == NEAP_REGION_ARENA && c->graph->value[v].bytes > 0 &&
-         c->graph->value[v].node >= 0;
-}
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
@@ -452,29 +419,29 @@ static neap_status check_meeting(const check *c, int a, int b) {
               NEAP_MAX(at_a->offset, at_b->offset));
 }
 
-/* A value by where it begins. */
-typedef struct span {
-  size_t offset;
-  int value;
-} span;
-
+/* For qsort: by where they begin. */
 static int compare_spans(const void *a, const void *b) {
   const span *x = a, *y = b;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
   return (x->value > y->value) - (x->value < y->value);
 }
 
-/* Values in order of offset: those that meet value i's bytes and start no lower follow it
- * directly. */
+/* All values of the arena, sorted by offset; how many. */
+static int list_spans(const check *c, span *spans) {
+  int n = 0;
+  for (int v = 0; v < c->graph->n_value; v++)
+    if (in_arena(c, v)) spans[n++] = (span){c->plan->place[v].offset, c->plan->place[v].bytes, v};
+  qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+  return n;
+}
+
+/* dag: all values two by two. */
 static neap_status check_meetings(check *c, span *spans) {
   /* Sorted by offset, a value is compared only with those that begin within its bytes: all that
    * meet it are compared with it once. */
-  int n = 0;
-  for (int v = 0; v < c->graph->n_value; v++)
-    if (in_arena(c, v)) spans[n++] = (span){c->plan->place[v].offset, v};
-  qsort(spans, (size_t)n, sizeof *spans, compare_spans);
+  const int n = list_spans(c, spans);
   for (int i = 0; i < n; i++) {
-    size_t end = spans[i].offset + c->plan->place[spans[i].value].bytes;
+    size_t end = spans[i].offset + spans[i].bytes;
     for (int j = i + 1; j < n; j++) {
       if (spans[j].offset >= end) break;
       NEAP_TRY(check_meeting(c, spans[i].value, spans[j].value));
@@ -483,22 +450,80 @@ static neap_status check_meetings(check *c, span *spans) {
   return NEAP_OK;
 }
 
+static neap_status scratch_meets(const check *c, int n, int v) {
+  return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs",
+              c->graph->node[n].name, label(c, v));
+}
+
+/* Whose turn it is, for the check in one order. */
+typedef struct turns {
+  live_spans live;
+  int *at;           /* by value: its number among the spans; -1: it has none */
+  int *first, *next; /* by step: the values that are read there last; the next one of the same */
+} turns;
+
+/* What node n makes meets nothing that is in use, but as check_meeting allows; then its scratch
+ * meets nothing; what is read for the last time is in use no more. */
+static neap_status take_turn(check *c, turns *t, int n) {
+  const neap_node *node = &c->graph->node[n];
+  for (int k = 0; k < node->n_out; k++) {
+    const int v = node->out[k], at = v != NEAP_NO_VALUE ? t->at[v] : -1;
+    if (at < 0) continue;
+    const span *s = &t->live.span[at];
+    int i = 0;
+    while ((i = verify_live_next(&t->live, i, s->offset, s->bytes)) < t->live.n) {
+      NEAP_TRY(check_meeting(c, t->live.span[i].value, v));
+      i++;
+    }
+    verify_live_begin(&t->live, at);
+  }
+
+  const size_t scratch = c->plan->scratch_bytes[n];
+  const int met = verify_live_next(&t->live, 0, c->plan->scratch_offset[n], scratch);
+  if (scratch > 0 && met < t->live.n) return scratch_meets(c, n, t->live.span[met].value);
+  for (int v = t->first[c->step[n]]; v >= 0; v = t->next[v]) verify_live_end(&t->live, t->at[v]);
+  return NEAP_OK;
+}
+
+/* One order: two values that are never in use at one moment need not be compared, so the steps are
+ * gone through with what is in use at each. However many values lie in the same bytes one after the
+ * other, as in a chain, each is compared with those alone that it meets. */
+static neap_status check_in_order(check *c, span *spans, int *first, int *next) {
+  turns t = {.first = first, .next = next};
+  const int n = list_spans(c, spans);
+  NEAP_TRY(verify_live_init(&t.live, n, spans, &c->arena, c->error));
+  t.at = neap_arena_alloc(&c->arena, ((size_t)c->graph->n_value + 1) * sizeof *t.at);
+  if (t.at == NULL) return neap_fail_memory(c->error, (size_t)n * sizeof *t.at, "checking a plan");
+
+  for (int v = 0; v < c->graph->n_value; v++) t.at[v] = -1;
+  for (int i = 0; i < c->graph->n_node; i++) first[i] = -1;
+  for (int i = 0; i < n; i++) {
+    const int v = spans[i].value;
+    t.at[v] = i;
+    next[v] = first[c->last_step[v]];
+    first[c->last_step[v]] = v;
+  }
+  for (int i = 0; i < c->graph->n_node; i++) NEAP_TRY(take_turn(c, &t, c->plan->order[i]));
+  return NEAP_OK;
+}
+
 /* Whether v holds the same in every run: a parameter or state that the graph does not write, a
- * constant, or what a node makes that runs once for constants. */
-static bool is_same_in_every_run(const neap_graph *g, neap_value_id v) {
+ * constant, or what a node makes that runs once for constants. `n_version`: by root, how many
+ * values have it. */
+static bool is_same_in_every_run(const neap_graph *g, const int *n_version, neap_value_id v) {
   const neap_value *value = &g->value[v];
   if (value->node >= 0) return value->region == NEAP_REGION_CONSTANT || g->node[value->node].once;
   if (value->region != NEAP_REGION_PARAMETER && value->region != NEAP_REGION_STATE) return false;
-  for (int w = 0; w < g->n_value; w++)
-    if (w != v && g->value[w].root == value->root) return false;
-  return true;
+  return n_version[value->root] == 1;
 }
 
 /* A node that need not run while constants are valid gives the same in every run, and leaves
  * nothing in the arena that another node, or a user who knows its name, would look for: it may have
  * been overwritten since. */
-static neap_status check_once(check *c) {
+static neap_status check_once(check *c, int *n_version) {
   const neap_graph *g = c->graph;
+  for (int v = 0; v < g->n_value; v++) n_version[v] = 0;
+  for (int v = 0; v < g->n_value; v++) n_version[g->value[v].root]++;
   for (int n = 0; n < g->n_node; n++) {
     const neap_node *node = &g->node[n];
 
@@ -506,7 +531,7 @@ static neap_status check_once(check *c) {
     for (int i = 0; i < node->n_in; i++) {
       int v = node->in[i];
       if (v == NEAP_NO_VALUE) continue;
-      if (node->once && !is_same_in_every_run(g, v))
+      if (node->once && !is_same_in_every_run(g, n_version, v))
         return FAIL(c, v,
                     "\"%s\" may change from run to run, and %s \"%s\" reads it for a constant",
                     label(c, v), node->op->name, node->name);
@@ -533,11 +558,11 @@ static neap_status check_once(check *c) {
 /* Constants keep their bytes from run to run: none may meet another or leave the region, and the
  * node that makes one must give the same in every run: no effects, and nothing read that is
  * transient or that this graph writes. */
-static neap_status check_constants(check *c, span *spans) {
+static neap_status check_constants(check *c, span *spans, int *n_version) {
   /* First each one alone: who makes it, and whether that may run but once. */
   const neap_graph *g = c->graph;
   const neap_place *place = c->plan->place;
-  NEAP_TRY(check_once(c));
+  NEAP_TRY(check_once(c, n_version));
   int n = 0;
   for (int v = 0; v < g->n_value; v++) {
     if (g->value[v].region != NEAP_REGION_CONSTANT) continue;
@@ -546,7 +571,7 @@ static neap_status check_constants(check *c, span *spans) {
         place[v].storage != v)
       return FAIL(c, v, "\"%s\" is no constant: what makes it may differ from run to run",
                   label(c, v));
-    spans[n++] = (span){place[v].offset, v};
+    spans[n++] = (span){place[v].offset, place[v].bytes, v};
   }
   qsort(spans, (size_t)n, sizeof *spans, compare_spans);
 
@@ -579,17 +604,17 @@ static neap_status check_scratch(check *c, int n) {
     return neap_fail(c->error, NEAP_PLAN, "scratch of op \"%s\" does not lie in bank \"%s\"",
                      g->node[n].name, g->bank[g->node[n].bank].name);
 
-  /* No value lives there while the node runs. */
+  /* No value lives there while the node runs; in one order take_turn sees to that, and no other
+   * node runs meanwhile. */
+  if (c->above == NULL) return NEAP_OK;
   for (int v = 0; v < g->n_value; v++) {
     if (!in_arena(c, v) || !bytes_meet(at, bytes, plan->place[v].offset, plan->place[v].bytes))
       continue;
     if (is_over_before(c, v, n, false) || runs_before(c, n, g->value[v].node)) continue;
-    return FAIL(c, v, "scratch of op \"%s\" shares bytes with \"%s\", which may live while it runs",
-                g->node[n].name, label(c, v));
+    return scratch_meets(c, n, v);
   }
 
-  /* In one order no other node runs meanwhile; in a dag all may that no path orders. */
-  if (c->above == NULL) return NEAP_OK;
+  /* And no other node's scratch, unless a path orders the two. */
   for (int m = 0; m < n; m++) {
     if (plan->scratch_bytes[m] == 0) continue;
     if (!bytes_meet(at, bytes, plan->scratch_offset[m], plan->scratch_bytes[m])) continue;
@@ -598,105 +623,6 @@ static neap_status check_scratch(check *c, int n) {
                      "scratch of ops \"%s\" and \"%s\" shares bytes while both may run",
                      g->node[m].name, g->node[n].name);
   }
-  return NEAP_OK;
-}
-
-/* ---- figures --------------------------------------------------------------------------------- */
-
-/* The bound of each bank, counted again in `live`: the most of its bytes that live at once; *sum of
- * what the plan says they are. */
-static neap_status sum_bounds(check *c, size_t *live, const int *from, const int *to,
-                              const size_t *bytes, size_t *sum) {
-  /* Bank by bank; `live` is used anew for each. */
-  const neap_plan *plan = c->plan;
-  const neap_graph *g = c->graph;
-  *sum = 0;
-  for (int b = 0; b < plan->n_bank; b++) {
-    /* First by how much `live` changes at each step, then the sums. */
-    memset(live, 0, ((size_t)plan->n_node + 2) * sizeof *live);
-    for (int v = 0; v < g->n_value; v++) {
-      if (to[v] < 0 || g->value[v].bank != b) continue;
-      live[from[v]] += bytes[v];
-      live[to[v] + 1] -= bytes[v];
-    }
-    size_t most = 0;
-    for (int i = 0; i < plan->n_node; i++) {
-      int n = plan->order[i];
-      if (i > 0) live[i] += live[i - 1];
-      size_t scratch = g->node[n].bank == b ? neap_align(plan->scratch_bytes[n]) : 0;
-      most = NEAP_MAX(most, live[i] + scratch);
-    }
-    /* In a dag a heavier clique may be known, but no bound lies above what is laid out. */
-    size_t bound = plan->bank[b].lower_bound_bytes;
-    bool is_true = bound == most;
-    if (c->above != NULL) is_true = bound >= most && bound <= plan->bank[b].bytes;
-    if (!is_true)
-      return neap_fail(
-        c->error, NEAP_PLAN,
-        "the most bytes live at once in bank \"%s\" are %zu, the plan's bound is %zu",
-        g->bank[b].name, most, bound);
-    *sum += bound;
-  }
-  return NEAP_OK;
-}
-
-/* Bytes live at each step, counted again: storages by their hull of steps, aligned, and scratch. */
-static neap_status check_figures(check *c, size_t *live, int *from, int *to, size_t *bytes) {
-  const neap_plan *plan = c->plan;
-  const neap_graph *g = c->graph;
-
-  /* By root: the steps from which to which a storage lives, and its bytes. */
-  for (int v = 0; v < g->n_value; v++) {
-    from[v] = plan->n_node;
-    to[v] = -1;
-  }
-  for (int v = 0; v < g->n_value; v++) {
-    if (!in_arena(c, v)) continue;
-    int root = plan->place[v].storage;
-    from[root] = NEAP_MIN(from[root], c->step[g->value[v].node]);
-    to[root] = NEAP_MAX(to[root], c->last_step[v]);
-    bytes[root] = NEAP_MAX(bytes[root], neap_align(g->value[v].bytes));
-  }
-
-  /* First by how much `live` changes at each step, then the sums. */
-  for (int v = 0; v < g->n_value; v++) {
-    if (to[v] < 0) continue;
-    live[from[v]] += bytes[v];
-    live[to[v] + 1] -= bytes[v];
-  }
-  size_t most = 0;
-  for (int i = 0; i < plan->n_node; i++) {
-    if (i > 0) live[i] += live[i - 1];
-    size_t now = live[i] + neap_align(plan->scratch_bytes[plan->order[i]]);
-    if (now != plan->live_bytes[i])
-      return neap_fail(c->error, NEAP_PLAN, "%zu bytes are live at step %d, the plan says %zu", now,
-                       i + 1, plan->live_bytes[i]);
-    most = NEAP_MAX(most, now);
-  }
-
-  /* The bound of the arena as a whole; with banks the sum of theirs. In a dag it may come from a
-   * clique, and lie higher. */
-  size_t bound = most;
-  if (plan->n_bank > 0) NEAP_TRY(sum_bounds(c, live, from, to, bytes, &bound));
-  bool is_true = plan->lower_bound_bytes == bound;
-  if (c->above != NULL) is_true = plan->lower_bound_bytes >= bound;
-  if (!is_true)
-    return neap_fail(c->error, NEAP_PLAN,
-                     "the most bytes live at once are %zu, the plan's bound is %zu", bound,
-                     plan->lower_bound_bytes);
-
-  /* The step that a report shows as the peak is one where as much is live. */
-  if (plan->n_node > 0 && (plan->peak_step < 0 || plan->peak_step >= plan->n_node ||
-                           plan->live_bytes[plan->peak_step] != most))
-    return neap_fail(c->error, NEAP_PLAN, "step %d is not the peak", plan->peak_step + 1);
-
-  /* And the figures of the whole: aligned, the bound below the arena, and proved just when they are
-   * equal. */
-  if (plan->arena_bytes % NEAP_ALIGN != 0 || plan->lower_bound_bytes % NEAP_ALIGN != 0 ||
-      plan->arena_bytes < plan->lower_bound_bytes ||
-      plan->proved != (plan->arena_bytes == plan->lower_bound_bytes))
-    return neap_fail(c->error, NEAP_PLAN, "an arena of %zu bytes with a bound of %zu is %sproved",
-                     plan->arena_bytes, plan->lower_bound_bytes, plan->proved ? "not " : "");
   return NEAP_OK;
 }
 
@@ -749,7 +675,7 @@ static neap_status check_all(check *c) {
   span *spans = neap_arena_alloc(&c->arena, m * sizeof *spans);
   size_t *live = neap_arena_alloc(&c->arena, (n + 1) * sizeof *live);
   size_t *bytes = neap_arena_alloc(&c->arena, m * sizeof *bytes);
-  int *from = neap_arena_alloc(&c->arena, m * sizeof *from);
+  int *from = neap_arena_alloc(&c->arena, NEAP_MAX(n, m) * sizeof *from);
   int *to = neap_arena_alloc(&c->arena, m * sizeof *to);
   if (spans == NULL || live == NULL || bytes == NULL || from == NULL || to == NULL)
     return neap_fail_memory(c->error, m * sizeof *spans, "checking a plan");
@@ -768,7 +694,7 @@ static neap_status check_all(check *c) {
       return FAIL(c, v, "\"%s\" is read, but no op makes it", label(c, v));
     NEAP_TRY(check_place(c, v));
   }
-  NEAP_TRY(check_constants(c, spans));
+  NEAP_TRY(check_constants(c, spans, from));
 
   /* With a script storages come and go, and move: it is played, in place of what follows. */
   if (c->plan->script.n_turn > 0) {
@@ -779,9 +705,12 @@ static neap_status check_all(check *c) {
 
   /* What holds of two at a time, and of all together. */
   find_contents(c);
-  NEAP_TRY(check_meetings(c, spans));
   for (int i = 0; i < g->n_node; i++) NEAP_TRY(check_scratch(c, i));
-  return check_figures(c, live, from, to, bytes);
+  if (c->above == NULL)
+    NEAP_TRY(check_in_order(c, spans, from, to));
+  else
+    NEAP_TRY(check_meetings(c, spans));
+  return verify_figures(c, live, from, to, bytes);
 }
 
 neap_status neap_plan_verify(const neap_plan *plan, const neap_graph *graph, neap_error *error) {

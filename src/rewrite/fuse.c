@@ -54,38 +54,6 @@ static const struct {
   {"pool", fuse_pool, .on_request = true},
 };
 
-/* The lists by value, for the values there are now. */
-static neap_status count_readers(fuser *f, neap_error *error) {
-  const neap_graph *g = f->graph;
-
-  /* Rewrites add values: the lists grow to twice what is needed, and are rarely made anew. */
-  if (g->n_value > f->n_value || f->n_read == NULL) {
-    neap_free(f->n_read);
-    neap_free(f->unstable);
-    f->n_value = 2 * g->n_value + 16;
-    f->n_read = neap_alloc((size_t)f->n_value * sizeof *f->n_read);
-    f->unstable = neap_alloc((size_t)f->n_value * sizeof *f->unstable);
-    if (f->n_read == NULL || f->unstable == NULL) return graph_no_memory(error);
-  }
-
-  memset(f->n_read, 0, (size_t)f->n_value * sizeof *f->n_read);
-  memset(f->unstable, 0, (size_t)f->n_value * sizeof *f->unstable);
-
-  /* What is freed, or has a later version, does not keep its content. */
-  for (int n = 0; n < g->n_node; n++) {
-    bool frees = (g->node[n].effects & NEAP_EFFECT_RELEASE) != 0;
-    for (int i = 0; i < g->node[n].n_in; i++) {
-      neap_value_id v = g->node[n].in[i];
-      if (v == NEAP_NO_VALUE) continue;
-      f->n_read[v]++;
-      if (frees) f->unstable[g->value[v].root] = true;
-    }
-  }
-  for (int v = 0; v < g->n_value; v++)
-    if (g->value[v].root != v) f->unstable[g->value[v].root] = true;
-  return NEAP_OK;
-}
-
 /* ---- the list, for people -------------------------------------------------------------------- */
 
 /* One row for the rewrite at hand. Its texts are copied: f->absorbed is written anew by the next
@@ -93,10 +61,11 @@ static neap_status count_readers(fuser *f, neap_error *error) {
 static neap_status note(fuser *f, neap_error *error) {
   neap_graph *graph = f->graph;
   const neap_node *node = &graph->node[f->into];
-  char into[200];
+  char absorbed[600], into[200];
+  snprintf(absorbed, sizeof absorbed, "%s \"%s\"%s", f->at_type, f->at_name, f->absorbed);
   snprintf(into, sizeof into, "%s \"%s\"", node->op->name, node->name);
   neap_rewrite row = {.rule = f->rule,
-                      .absorbed = neap_arena_strdup(&graph->arena, f->absorbed),
+                      .absorbed = neap_arena_strdup(&graph->arena, absorbed),
                       .into = neap_arena_strdup(&graph->arena, into),
                       .saved_bytes = f->saved_bytes};
   if (row.absorbed == NULL || row.into == NULL) return graph_no_memory(error);
@@ -106,23 +75,39 @@ static neap_status note(fuser *f, neap_error *error) {
 /* ---- the walk -------------------------------------------------------------------------------- */
 
 /* before[n] of a node from `first` on: the node that was there and comes next after it, being the
- * first to depend on it; n_node where there is none. */
+ * first to depend on it; n_node where there is none. Nodes before `first` are each their own. */
 static void find_first_readers(const neap_graph *graph, int first, int *before) {
-  /* Old nodes stay where they are. New ones begin at the end. */
   for (int n = 0; n < graph->n_node; n++) before[n] = n < first ? n : graph->n_node;
 
-  /* A new node may be needed by another new one, so until nothing changes. */
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    for (int n = 0; n < graph->n_node; n++)
-      for (int i = 0; i < graph->node[n].n_in; i++) {
-        int maker = graph->node[n].in[i] >= 0 ? graph->value[graph->node[n].in[i]].node : -1;
-        if (maker < first || before[maker] <= before[n]) continue;
-        before[maker] = before[n];
-        changed = true;
-      }
+  /* Old nodes first, then the new ones from the last back: a new node reads older new ones alone,
+   * so all its readers have been looked at when its own operands are. */
+  for (int k = 0; k < graph->n_node; k++) {
+    const int n = k < first ? k : graph->n_node - 1 - (k - first);
+    for (int i = 0; i < graph->node[n].n_in; i++) {
+      const neap_value_id v = graph->node[n].in[i];
+      const int maker = v >= 0 ? graph->value[v].node : -1;
+      if (maker < first) continue;
+      NEAP_ASSERT(n < first || maker < n, "node %d, which was added, reads what is older", n);
+      before[maker] = NEAP_MIN(before[maker], before[n]);
+    }
   }
+}
+
+/* place[n]: old node after old node, and before each the new ones that it needs, in their order.
+ * `start`: room, by node and one more. */
+static void find_places(int first, int n, const int *before, int *start, int *place) {
+  /* How many new ones come before each; then where those of each begin. */
+  for (int at = 0; at <= n; at++) start[at] = 0;
+  for (int m = first; m < n; m++) start[before[m]]++;
+  int n_placed = 0;
+  for (int at = 0; at <= n; at++) {
+    const int count = start[at];
+    start[at] = n_placed;
+    n_placed += count;
+    if (at < first) place[at] = n_placed++;
+  }
+  for (int m = first; m < n; m++) place[m] = start[before[m]]++;
+  NEAP_ASSERT(n_placed == n, "each of %d nodes has a place; %d have", n, n_placed);
 }
 
 /* Nodes from `first` on work on parameters alone. Each comes right before what needs it first, so
@@ -134,20 +119,14 @@ static neap_status move_to_readers(neap_graph *graph, int first, neap_error *err
   neap_node *sorted = neap_alloc((size_t)n * sizeof *sorted);
   int *before = neap_alloc((size_t)n * sizeof *before);
   int *place = neap_alloc((size_t)n * sizeof *place);
-  if (sorted == NULL || before == NULL || place == NULL) {
+  int *start = neap_alloc(((size_t)n + 1) * sizeof *start);
+  if (sorted == NULL || before == NULL || place == NULL || start == NULL) {
     status = graph_no_memory(error);
     goto done;
   }
 
-  /* The place of each: old node after old node, and before each the new ones that it needs. */
   find_first_readers(graph, first, before);
-  int n_sorted = 0;
-  for (int at = 0; at <= n; at++) {
-    for (int m = first; m < n; m++)
-      if (before[m] == at) place[m] = n_sorted++;
-    if (at < first) place[at] = n_sorted++;
-  }
-  NEAP_ASSERT(n_sorted == n, "each of %d nodes has a place; %d have", n, n_sorted);
+  find_places(first, n, before, start, place);
 
   /* Then nodes, and what refers to them. */
   for (int m = 0; m < n; m++) {
@@ -161,6 +140,7 @@ done:
   neap_free(sorted);
   neap_free(before);
   neap_free(place);
+  neap_free(start);
   return status;
 }
 
@@ -179,8 +159,15 @@ static bool is_dead(const fuser *f, int n) {
 static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
   /* Rule by rule, and not node by node: a later rule counts on what the earlier ones have made of
    * the whole graph. */
+  int n_rewrite = -1;
   for (int r = 0; r < NEAP_COUNT(rules); r++) {
     if (rules[r].on_request && !neap_builder_options(f->b)->fuse_pool) continue;
+
+    /* What is fixed stays so, but for what the first rules pass on. Nodes that are added say it of
+     * themselves, and stand out of order. */
+    const bool in_order = f->graph->n_node == n_node;
+    if (in_order && f->graph->n_rewrite != n_rewrite) fuse_find_fixed(f);
+    n_rewrite = f->graph->n_rewrite;
     for (int n = 0; n < n_node; n++) {
       if (f->graph->node[n].n_enforced > 0) continue;
       while (!is_dead(f, n)) {
@@ -188,24 +175,23 @@ static neap_status apply_rules(fuser *f, int n_node, neap_error *error) {
         f->rule = rules[r].name;
         f->at = n;
         f->into = n;
-        snprintf(f->absorbed, sizeof f->absorbed, "%s \"%s\"", f->graph->node[n].op->name,
-                 f->graph->node[n].name);
+        f->at_type = f->graph->node[n].op->name;
+        f->at_name = f->graph->node[n].name;
+        f->absorbed[0] = '\0';
         f->saved_bytes = 0;
         bool did = false;
         NEAP_TRY(rules[r].rule(f, n, &did, error));
         if (!did) break;
-
-        /* The lists of readers no longer hold: values have gone, or have come. */
         NEAP_TRY(note(f, error));
-        NEAP_TRY(count_readers(f, error));
       }
     }
+    if (NEAP_DEBUG) fuse_uses_check(f);
   }
   return NEAP_OK;
 }
 
-/* A rule is called once a node and once more after each of its rewrites; each rewrite counts the
- * graph's readers anew. */
+/* A rule is called once a node and once more after each of its rewrites, and a rewrite costs what
+ * it changes: the whole is linear in nodes, operands and rewrites. */
 neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error) {
   (void)next_op;
   neap_graph *graph = neap_builder_graph(b);
@@ -213,10 +199,9 @@ neap_status rewrite_fuse(neap_builder *b, int next_op, neap_error *error) {
 
   /* Rules look at the nodes that were there; those that they add work on parameters alone. */
   int n_node = graph->n_node;
-  neap_status status = count_readers(&f, error);
+  neap_status status = fuse_uses_init(&f, error);
   if (status == NEAP_OK) status = apply_rules(&f, n_node, error);
   if (status == NEAP_OK) status = move_to_readers(graph, n_node, error);
-  neap_free(f.n_read);
-  neap_free(f.unstable);
+  fuse_uses_fini(&f);
   return status;
 }

@@ -15,16 +15,32 @@
 #include "ops/fused.h"
 #include "rewrite/rewrite_int.h"
 
+/* What rules ask of a value. Kept up with each rewrite: to count anew after each would take the
+ * square of the net's ops. */
+typedef struct fuse_value {
+  int n_read;    /* operand positions that read it */
+  int first_use; /* of its list of nodes that read it, or did; -1: none */
+  bool unstable; /* of roots: another version is written, or it is freed */
+  bool fixed;    /* follows from parameters and state alone */
+} fuse_value;
+typedef struct fuse_use {
+  int node, next;
+} fuse_use;
+
 typedef struct fuser {
   neap_builder *b;
   neap_graph *graph;
-  int n_value;        /* of the lists below */
-  int *n_read;        /* by value: operand positions that read it */
-  bool *unstable;     /* by root: another version is written, or it is freed */
-  const char *rule;   /* that is at work */
-  int at, into;       /* on this node; the node that takes part in its place */
-  size_t saved_bytes; /* of the values absorbed by the rewrite at hand */
-  char absorbed[400]; /* names of the ops */
+  int n_value, cap_value, n_use, cap_use;
+  fuse_value *value; /* by value */
+  fuse_use *use;     /* items of their lists */
+  int n_seen;        /* nodes before this one are in the table `seen` (fuse_simplify.c) */
+  unsigned n_slot;   /* of the table: a power of two */
+  int *seen;
+  const char *rule;              /* that is at work */
+  int at, into;                  /* on this node; the node that takes part in its place */
+  const char *at_type, *at_name; /* the node as it was before */
+  size_t saved_bytes;            /* of the values absorbed by the rewrite at hand */
+  char absorbed[400];            /* the ops absorbed beside the node at hand */
 } fuser;
 
 /* A rule: tries node n; *did when it has rewritten. Fails only when memory is refused. */
@@ -53,6 +69,25 @@ bool fuse_is_of_bytes(const fuser *f, int m);
 static inline bool fuse_bytes_have(neap_activation activation) {
   return activation == NEAP_ACTIVATION_NONE || activation == NEAP_ACTIVATION_RELU;
 }
+
+/* ---- who reads what (fuse_uses.c) ---- */
+
+/* Lists all values and their readers. Fails only when memory is refused, as all of these do. */
+neap_status fuse_uses_init(fuser *f, neap_error *error);
+void fuse_uses_fini(fuser *f);
+/* The graph has more values than before: they are listed, read by nobody. */
+neap_status fuse_uses_grow(fuser *f, neap_error *error);
+/* Node n, which is new or has new operands, reads them; and no longer does. */
+neap_status fuse_uses_add(fuser *f, int n, neap_error *error);
+void fuse_uses_remove(fuser *f, int n);
+/* Whatever reads `from` reads `to`. */
+neap_status fuse_uses_move(fuser *f, neap_value_id from, neap_value_id to, neap_error *error);
+/* Whether a node of another bank than `device` reads v. */
+bool fuse_uses_cross_banks(const fuser *f, neap_value_id v, const char *device);
+/* Asserts that the counts are right. */
+void fuse_uses_check(const fuser *f);
+/* Finds which values are fixed, while all nodes stand in order of definition. */
+void fuse_find_fixed(fuser *f);
 
 /* ---- looking (fuse_node.c) ---- */
 

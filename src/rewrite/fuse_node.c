@@ -28,37 +28,22 @@ static bool leaves_bank(const fuser *f, neap_value_id v) {
 
   /* Or read in another bank than it is made in. */
   if (value->node < 0) return false;
-  const char *made_in = graph->node[value->node].device;
-  for (int n = 0; n < graph->n_node; n++) {
-    const neap_node *node = &graph->node[n];
-    for (int i = 0; i < node->n_in; i++)
-      if (node->in[i] == v && !graph_same_bank(node->device, made_in)) return true;
-  }
-  return false;
+  return fuse_uses_cross_banks(f, v, graph->node[value->node].device);
 }
 
 bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
   const neap_value *value = &f->graph->value[v];
-  if (value->region != NEAP_REGION_ARENA || value->keep || f->n_read[v] != n_read) return false;
+  if (value->region != NEAP_REGION_ARENA || value->keep) return false;
+  if (f->value[v].n_read != n_read) return false;
   return neap_builder_options(f->b)->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
 }
 
 bool fuse_is_stable(const fuser *f, neap_value_id v) {
-  return v == NEAP_NO_VALUE || !f->unstable[f->graph->value[v].root];
+  return v == NEAP_NO_VALUE || !f->value[f->graph->value[v].root].unstable;
 }
 
 bool fuse_is_fixed(const fuser *f, neap_value_id v) {
-  if (v == NEAP_NO_VALUE) return true;
-  const neap_value *value = &f->graph->value[v];
-  bool kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
-  if (value->node < 0) return kept && fuse_is_stable(f, v);
-
-  /* What a node without effects makes of such values alone is as fixed as they are. */
-  const neap_node *node = &f->graph->node[value->node];
-  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || value->root != v) return false;
-  for (int i = 0; i < node->n_in; i++)
-    if (!fuse_is_fixed(f, node->in[i])) return false;
-  return true;
+  return v == NEAP_NO_VALUE || f->value[v].fixed;
 }
 
 bool fuse_is_number(const fuser *f, neap_value_id v, double *number) {
@@ -90,6 +75,7 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
   node->name = neap_intern(text);
   node->scope = named->scope;
   node->line = named->line;
+  node->made_for = named->name;
   node->device = named->device;
   if (node->name == NULL) return graph_no_memory(error);
 
@@ -99,7 +85,8 @@ neap_status fuse_add(fuser *f, const char *type, int n_in, const neap_value_id *
     graph->value[out[k]].name = neap_intern(text);
     if (graph->value[out[k]].name == NULL) return graph_no_memory(error);
   }
-  return NEAP_OK;
+  NEAP_TRY(fuse_uses_grow(f, error));
+  return fuse_uses_add(f, graph->n_node - 1, error);
 }
 
 neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_value_id *in, int like,
@@ -127,6 +114,7 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   /* The last node goes again; its values were only there to be inferred. */
   for (int v = n_value; v < graph->n_value; v++) graph->value[v].node = -1;
   graph->n_node = n_node;
+  NEAP_TRY(fuse_uses_grow(f, error));
   if (!fits) return NEAP_OK;
 
   /* It takes the place of node n, gives n's value, and keeps n's random numbers. */
@@ -134,19 +122,21 @@ neap_status fuse_put(fuser *f, int n, const char *type, int n_in, const neap_val
   const neap_node *named = &graph->node[like >= 0 ? like : n];
   made.name = named->name;
   made.scope = named->scope;
+  made.layer = named->layer;
   made.line = named->line;
   made.device = named->device;
   made.forward = n;
   made.stream = node->stream;
   made.out[0] = old;
+  fuse_uses_remove(f, n);
   *node = made;
   graph->value[old].position = 0;
   *did = true;
-  return NEAP_OK;
+  return fuse_uses_add(f, n, error);
 }
 
 neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
-  /* The row that people read lists all ops that went, the one at hand first. */
+  /* The row that people read lists all ops that went; the one at hand it names by itself. */
   neap_graph *graph = f->graph;
   neap_node *node = &graph->node[m];
   size_t used = strlen(f->absorbed);
@@ -169,15 +159,14 @@ neap_status fuse_absorb(fuser *f, int m, int into, neap_error *error) {
   }
 
   /* A node that reads nothing holds nothing: what it read may go too. */
+  fuse_uses_remove(f, m);
   for (int i = 0; i < node->n_in; i++) node->in[i] = NEAP_NO_VALUE;
   return NEAP_OK;
 }
 
 neap_status fuse_forward(fuser *f, neap_value_id from, neap_value_id to, neap_error *error) {
   neap_graph *graph = f->graph;
-  for (int n = 0; n < graph->n_node; n++)
-    for (int i = 0; i < graph->node[n].n_in; i++)
-      if (graph->node[n].in[i] == from) graph->node[n].in[i] = to;
+  NEAP_TRY(fuse_uses_move(f, from, to, error));
   int m = graph->value[from].node, into = graph->value[to].node;
   f->into = into >= 0 ? into : m;
   return fuse_absorb(f, m, f->into, error);

@@ -235,7 +235,7 @@ static neap_status same_again(fuser *f, int n, bool *did, neap_error *error) {
   neap_value_id out = f->graph->node[n].out[0];
   if (x.scale != fuse_in(f, n, SCALE) || x.zero != fuse_in(f, n, ZERO) ||
       !neap_type_equal(&f->graph->value[out].type, &f->graph->value[x.q].type) ||
-      !fuse_is_stable(f, out) || !fuse_may_go(f, out, f->n_read[out]))
+      !fuse_is_stable(f, out) || !fuse_may_go(f, out, f->value[out].n_read))
     return NEAP_OK;
   *did = true;
   return fuse_forward(f, out, x.q, error);

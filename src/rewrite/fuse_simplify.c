@@ -14,7 +14,7 @@ static bool can_forward(const fuser *f, int n, neap_value_id v) {
   if (!neap_type_equal(&f->graph->value[v].type, &f->graph->value[out].type)) return false;
 
   /* However many read it, they will read v. */
-  if (!fuse_may_go(f, out, f->n_read[out])) return false;
+  if (!fuse_may_go(f, out, f->value[out].n_read)) return false;
   for (int k = 1; k < node->n_out; k++)
     if (!fuse_may_go(f, node->out[k], 0)) return false;
   return true;
@@ -81,21 +81,70 @@ static bool is_same(const neap_node *a, const neap_node *b) {
   return true;
 }
 
+static void mix(uint64_t *hash, uint64_t word) {
+  *hash = (*hash ^ word) * 0x9E3779B97F4A7C15u;
+  *hash ^= *hash >> 32;
+}
+
+/* Equal where is_same: of the op, its operands and its attributes. */
+static uint64_t hash_node(const neap_node *node) {
+  uint64_t hash = (uint64_t)(uintptr_t)node->op;
+  for (int i = 0; i < node->n_in; i++) mix(&hash, (uint64_t)node->in[i]);
+  for (int k = 0; k < neap_op_n_attrs(node->op); k++) {
+    const neap_attr_value *value = &node->attrs[k];
+    switch (node->op->attrs[k].type) {
+      case NEAP_ATTR_NET: break;
+      case NEAP_ATTR_INTS:
+      case NEAP_ATTR_AXES:
+      case NEAP_ATTR_FLOATS:
+        mix(&hash, (uint64_t)value->n);
+        for (int i = 0; i < value->n; i++) mix(&hash, (uint64_t)value->ints[i]);
+        break;
+      default: mix(&hash, (uint64_t)value->i);
+    }
+  }
+  return hash;
+}
+
+/* Whether another node's output can be the node's. */
+static bool may_be_twice(const fuser *f, const neap_node *node) {
+  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0) return false;
+  return node->n_in > 0 && node->n_out == 1 && fuse_is_stable(f, node->out[0]);
+}
+
+/* The table `seen` gets the nodes before n: what they read does not change any more, as only what
+ * is defined behind n can yet go. At most half of its slots are taken. */
+static neap_status see_nodes(fuser *f, int n, neap_error *error) {
+  if (f->seen == NULL) {
+    for (f->n_slot = 16; f->n_slot < 2 * (unsigned)f->graph->n_node;) f->n_slot *= 2;
+    f->seen = neap_alloc(f->n_slot * sizeof *f->seen);
+    if (f->seen == NULL) return graph_no_memory(error);
+    for (unsigned s = 0; s < f->n_slot; s++) f->seen[s] = -1;
+  }
+  for (; f->n_seen < n; f->n_seen++) {
+    const neap_node *node = &f->graph->node[f->n_seen];
+    if (!may_be_twice(f, node)) continue;
+    unsigned slot = (unsigned)hash_node(node) & (f->n_slot - 1);
+    while (f->seen[slot] >= 0) slot = (slot + 1) & (f->n_slot - 1);
+    f->seen[slot] = f->n_seen;
+  }
+  return NEAP_OK;
+}
+
 /* An earlier node that does the same; all outputs of this one are replaced by its. Ops without
  * inputs are left alone: a constant made twice costs less than one held longer. */
 neap_status fuse_duplicate(fuser *f, int n, bool *did, neap_error *error) {
   const neap_node *node = &f->graph->node[n];
-  if (node->effects != NEAP_EFFECT_NONE || node->n_sub > 0 || node->n_enforced > 0 ||
-      node->n_out != 1)
-    return NEAP_OK;
+  if (!may_be_twice(f, node)) return NEAP_OK;
+  NEAP_TRY(see_nodes(f, n, error));
 
   /* The earlier one keeps its place, so what reads the later one's value finds it made before. */
-  for (int m = 0; m < n; m++) {
-    if (!is_same(&f->graph->node[m], node) || f->graph->node[m].n_out != 1) continue;
-    neap_value_id first = f->graph->node[m].out[0];
-    if (!can_forward(f, n, first)) continue;
+  unsigned slot = (unsigned)hash_node(node) & (f->n_slot - 1);
+  for (; f->seen[slot] >= 0; slot = (slot + 1) & (f->n_slot - 1)) {
+    const neap_node *earlier = &f->graph->node[f->seen[slot]];
+    if (!is_same(earlier, node) || !can_forward(f, n, earlier->out[0])) continue;
     *did = true;
-    return fuse_forward(f, node->out[0], first, error);
+    return fuse_forward(f, node->out[0], earlier->out[0], error);
   }
   return NEAP_OK;
 }

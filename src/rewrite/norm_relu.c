@@ -7,16 +7,24 @@
 
 #include <string.h>
 
-/* Operand positions that read v; *reader: the last node that does, untouched when none. */
-static int n_readers(const neap_graph *graph, neap_value_id v, int *reader) {
-  int n = 0;
-  for (int i = 0; i < graph->n_node; i++)
-    for (int k = 0; k < graph->node[i].n_in; k++)
-      if (graph->node[i].in[k] == v) {
-        n++;
-        *reader = i;
-      }
-  return n;
+/* By value: how many operand positions read it, and the last node that does. Of what is still to
+ * be looked at no rewrite changes them. */
+typedef struct value_readers {
+  int n, last;
+} value_readers;
+
+/* From neap_alloc; NULL when memory is refused. */
+static value_readers *count_readers(const neap_graph *graph) {
+  value_readers *readers = neap_alloc_zeroed(((size_t)graph->n_value + 1) * sizeof *readers);
+  if (readers == NULL) return NULL;
+  for (int n = 0; n < graph->n_node; n++)
+    for (int i = 0; i < graph->node[n].n_in; i++) {
+      const neap_value_id v = graph->node[n].in[i];
+      if (v == NEAP_NO_VALUE) continue;
+      readers[v].n++;
+      readers[v].last = n;
+    }
+  return readers;
 }
 
 /* False where memory is refused. An output that is left out has no name. */
@@ -54,46 +62,65 @@ static int is_taken_twice(const neap_net *net, int next_op) {
   return answer;
 }
 
+/* Whether norm n, which has no relu yet, can have that of the Relu which alone reads its output:
+ * *relu, a node. */
+static bool has_own_relu(neap_builder *b, const value_readers *readers, int n, int next_op,
+                         int *relu) {
+  /* Its output is read by a Relu, by nobody else, and can't be asked for. */
+  const neap_graph *graph = neap_builder_graph(b);
+  const neap_node *norm = &graph->node[n];
+  const neap_value_id y = norm->out[0];
+  if (readers[y].n != 1) return false;
+  *relu = readers[y].last;
+  const neap_node *reader = &graph->node[*relu];
+  if (strcmp(reader->op->name, "Relu") != 0 || !neap_builder_may_go(b, y, next_op)) return false;
+
+  /* Ops of different banks stay apart: each works in its own. */
+  return neap_builder_options(b)->n_bank == 0 || graph_same_bank(reader->device, norm->device);
+}
+
 /* BatchNorm takes over the Relu's output value, so that readers and names stay. The Relu keeps its
  * place in the list with no input and an output that nobody reads: node numbers do not move here,
  * finish.c takes it out. */
+static neap_status take_relu(neap_graph *graph, int n, int relu_node, neap_error *error) {
+  /* The name of what goes stays explained; then the norm gives what the Relu gave. */
+  neap_node *norm = &graph->node[n], *relu = &graph->node[relu_node];
+  const neap_value_id y = norm->out[0], z = relu->out[0];
+  if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
+      !graph_add_gone(graph, graph->value[y].name, norm->name))
+    return graph_no_memory(error);
+  norm->attrs[neap_op_attr_index(norm->op, "relu")].i = 1;
+  norm->out[0] = z;
+  graph->value[z].node = n;
+  graph->value[z].position = 0;
+
+  /* The Relu has the output that nobody reads, and dies with it. */
+  relu->out[0] = y;
+  graph->value[y].node = relu_node;
+  graph->value[y].is_blob = false;
+  relu->in[0] = NEAP_NO_VALUE;
+  return NEAP_OK;
+}
+
 neap_status rewrite_norm_relu(neap_builder *b, int next_op, neap_error *error) {
   neap_graph *graph = neap_builder_graph(b);
   int is_twice = is_taken_twice(neap_builder_net(b), next_op);
   if (is_twice < 0) return graph_no_memory(error);
   if (is_twice > 0) return NEAP_OK;
+  value_readers *readers = count_readers(graph);
+  if (readers == NULL) return graph_no_memory(error);
 
   /* Each norm of the forward that has no relu yet. */
+  neap_status status = NEAP_OK;
   for (int n = 0; n < graph->n_node; n++) {
-    neap_node *norm = &graph->node[n];
-    if (strcmp(norm->op->name, "BatchNorm") != 0) continue;
-    int relu_attr = neap_op_attr_index(norm->op, "relu");
-    if (relu_attr < 0 || norm->phase != NEAP_PHASE_FORWARD || norm->attrs[relu_attr].i != 0)
-      continue;
-    /* Its output is read by a Relu, by nobody else, and can't be asked for. */
-    neap_value_id y = norm->out[0];
-    int reader = -1;
-    if (n_readers(graph, y, &reader) != 1 || strcmp(graph->node[reader].op->name, "Relu") != 0)
-      continue;
-    if (!neap_builder_may_go(b, y, next_op)) continue;
-    /* Ops of different banks stay apart: each works in its own. */
-    neap_node *relu = &graph->node[reader];
-    if (neap_builder_options(b)->n_bank > 0 && !graph_same_bank(relu->device, norm->device))
-      continue;
-    /* The name of what goes stays explained; then the norm gives what the Relu gave. */
-    neap_value_id z = relu->out[0];
-    if (graph->value[y].is_blob && graph->value[y].name != graph->value[z].name &&
-        !graph_add_gone(graph, graph->value[y].name, norm->name))
-      return graph_no_memory(error);
-    norm->attrs[relu_attr].i = 1;
-    norm->out[0] = z;
-    graph->value[z].node = n;
-    graph->value[z].position = 0;
-    /* The Relu has the output that nobody reads, and dies with it. */
-    relu->out[0] = y;
-    graph->value[y].node = reader;
-    graph->value[y].is_blob = false;
-    relu->in[0] = NEAP_NO_VALUE;
+    const neap_node *norm = &graph->node[n];
+    if (norm->phase != NEAP_PHASE_FORWARD || strcmp(norm->op->name, "BatchNorm") != 0) continue;
+    const int relu_attr = neap_op_attr_index(norm->op, "relu");
+    int relu;
+    if (relu_attr < 0 || norm->attrs[relu_attr].i != 0) continue;
+    if (has_own_relu(b, readers, n, next_op, &relu)) status = take_relu(graph, n, relu, error);
+    if (status != NEAP_OK) break;
   }
-  return NEAP_OK;
+  neap_free(readers);
+  return status;
 }
