@@ -51,6 +51,16 @@ static const char *note_of(const neap_graph *graph, neap_region region) {
   return "";
 }
 
+/* How long planning took, in the unit that shows it: small nets are planned in microseconds.
+ * Nothing where it is not known, as of a plan that was read from a text. */
+static void explain_time(int64_t ns, neap_buffer *out) {
+  const bool is_short = ns < 1000000;
+  if (ns > 0)
+    neap_buffer_add(out, ", planned in %.1f %s", (double)ns * (is_short ? 1e-3 : 1e-6),
+                    is_short ? "us" : "ms");
+  neap_buffer_add(out, "\n");
+}
+
 /* The figures in the order of their weight: what is needed, how near that is to the least, what it
  * would be without reuse; then how it was found, and the regions. */
 static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_buffer *out) {
@@ -76,7 +86,7 @@ static void explain_bytes(const neap_plan *plan, const neap_graph *graph, neap_b
     neap_buffer_add(out, "addresses found while running");
   else
     neap_buffer_add(out, "packed by %s", plan->packer);
-  neap_buffer_add(out, ", planned in %.1f ms\n", (double)plan->plan_ns * 1e-6);
+  explain_time(plan->plan_ns, out);
 
   /* A pool may have to give up values and make them again, which costs work. */
   if (plan->script.n_turn > 0)

@@ -379,9 +379,12 @@ local function explanation(p, f)
   end
   add("of its peak %s are padding of layouts and %s scratch", bytes_text(padding),
     bytes_text(figures.aligned(f.ops[p.peak_step].scratch_bytes)))
-  add("policy %s, executor %s, %s%s, planned in %.1f ms", p.policy, p.executor,
+  local is_short = p.plan_ns < 1000000
+  local took = (", planned in %.1f %s"):format(p.plan_ns * (is_short and 1e-3 or 1e-6),
+    is_short and "us" or "ms")
+  add("policy %s, executor %s, %s%s%s", p.policy, p.executor,
     pool and "" or "packed by ", pool and "addresses found while running" or p.packer,
-    p.plan_ns * 1e-6)
+    p.plan_ns > 0 and took or "")
   for _, bank in ipairs(p:banks()) do
     local capacity = bank.capacity_bytes and " of " .. bytes_text(bank.capacity_bytes) or ""
     add("  bank %-7s %10s%s, least for these kernels and this order %s", bank.bank,
