@@ -202,10 +202,11 @@ LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
 LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
 -- What does each layer need? Storages are counted once, whatever the number of names on them. Of packed rows: words are compared by
--- their numbers, and a text is looked up once a layer.
+-- their numbers, and a text is looked up once a layer. `newest` holds no query here: one that does is not asked before the groups are
+-- made, of all plans of the net.
 CREATE VIEW v_layer AS
 SELECT
-  p.net, p.mode, p.batch, p.newest, v.plan_id,
+  p.net, p.mode, p.batch, p.used_no = n.used_no AS newest, v.plan_id,
   (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
   coalesce(sum(v.bytes) FILTER (WHERE v.value_no = v.storage_no), 0) AS bytes,
   coalesce(sum(v.bytes) FILTER (
@@ -216,9 +217,10 @@ SELECT
       AND NOT EXISTS (SELECT 1 FROM packed_value w
                       WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no
                         AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
-FROM v_plan p
+FROM (SELECT net, mode, max(used_no) AS used_no FROM plan GROUP BY net, mode) n
+CROSS JOIN plan p ON p.net = n.net AND p.mode = n.mode
 CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0
-GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.layer;
+GROUP BY p.net, p.mode, p.batch, newest, v.plan_id, v.layer;
 
 -- What does each module need, with all layers below it? Layers are modules, too; `depth` counts the parts of the path.
 CREATE VIEW v_module AS

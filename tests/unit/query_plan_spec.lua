@@ -56,6 +56,18 @@ describe("SQLite's plan", function()
     end
   end
 
+  it("of v_layer asks for the newest plan before it reads values", function()
+    local at, of_plan, of_values = 0, nil, nil
+    for _, row in ipairs(assert(db:sql [[explain query plan
+        select * from v_layer where net = 'x' and newest]])) do
+      at = at + 1
+      if row.detail:find("SEARCH p USING INDEX plan_used (net=? AND mode=? AND used_no=?)", 1, true)
+        then of_plan = at end
+      if row.detail:find "^SEARCH v " then of_values = of_values or at end
+    end
+    assert.is_truthy(of_plan and of_values and of_plan < of_values)
+  end)
+
   it("of canned queries reads no large table as a whole", function()
     local n = 0
     for _, name in ipairs(require("neap.db").queries()) do
