@@ -208,6 +208,10 @@ void neap_lua_shape(lua_State *L, int index, neap_shape *shape, const char *what
 
 neap_dtype neap_lua_dtype(lua_State *L, int index, neap_dtype missing) {
   if (lua_isnoneornil(L, index)) return missing;
+  if (lua_type(L, index) == LUA_TTABLE)
+    neap_lua_fail(L, NEAP_ARGUMENT,
+                  "expects the name of a dtype, got a table; it stands by itself, as in "
+                  "neap.tensor({ 1, 2 }, \"f64\")");
   const char *name = lua_type(L, index) == LUA_TSTRING ? neap_lua_text(L, index, "dtype") : NULL;
   neap_dtype dtype = name != NULL ? neap_dtype_from_name(name) : NEAP_DTYPE_NONE;
   if (dtype == NEAP_DTYPE_NONE)

@@ -776,3 +776,17 @@ describe("awnn's recorded values", function()
     end
   end)
 end)
+
+describe("the memory of a model", function()
+  it("prints what each of its lists has", function()
+    local m = neap.nn.Sequential { input = { 4 }, neap.nn.Linear { 3 }, neap.nn.ReLU() }
+    local memory = m:train():memory()
+    assert.matches("params%s+2%s+60%s+parameters", tostring(memory))
+    local y = memory:forward(neap.randn(2, 4))
+    assert.matches("outputs%s+2%s+48", tostring(memory))
+    assert.matches("caches%s+2", tostring(memory))
+    memory:backward(y)
+    assert.matches("params%s+2%s+60%s+their gradients", tostring(memory))
+    assert.matches("caches%s+0", tostring(memory))
+  end)
+end)

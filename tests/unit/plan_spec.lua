@@ -253,6 +253,19 @@ describe("neap.zoo", function()
   end)
 end)
 
+describe("a plan", function()
+  it("names the method that was meant, and has no figure that is not one", function()
+    local net = neap.net "bare"
+    net:outputs { net:input("x", { 4, 3 }):relu() }
+    local plan = net:plan { store = false }
+    local ok, message = pcall(function() return plan:explan() end)
+    assert.is_false(ok)
+    assert.matches('a plan has no "explan", did you mean "explain"%?', tostring(message))
+    assert.is_true(plan.plan_id == nil or plan.plan_id == 0)
+    assert.is_nil(tostring(plan:explain()):find("planned in 0.0", 1, true))
+  end)
+end)
+
 describe("v_layer", function()
   it("has a row per op of a net without scopes, whose bytes add up", function()
     local path = os.tmpname()

@@ -24,6 +24,8 @@ describe("making tensors", function()
     raises("number", neap.tensor, { 1, "x" })
     raises("table", neap.tensor, "x")
     raises("unknown dtype f99", neap.tensor, { 1 }, "f99")
+    raises("expects the name of a dtype, got a table; it stands by itself", neap.tensor, { 1 },
+      { dtype = "f64" })
   end)
 
   it("fills", function()

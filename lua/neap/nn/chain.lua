@@ -20,6 +20,7 @@ local module = require "neap.nn.module"
 local names = require "neap.nn.names"
 local op = require "neap.op"
 local range = require "neap.memory.range"
+local report = require "neap.report"
 local tree = require "neap.nn.tree"
 
 local Module = module.Module
@@ -274,6 +275,36 @@ function Memory:free()
   self.outputs, self.inputs = {}, {}
   for _, cache in ipairs(self.caches) do cache:clear() end
   if self.chain then self.chain:clear() end
+end
+
+--- Tensors of a list and their bytes. A view has bytes of another list, which are counted there.
+local function row_of(name, tensors, what)
+  local bytes = 0
+  for _, t in ipairs(tensors) do bytes = bytes + t:n_bytes() end
+  return { list = name, tensors = #tensors, bytes = bytes, what = what }
+end
+
+--- The four lists as a table: what each of them has now.
+function Memory:__tostring()
+  local data, diffs, outputs, inputs, n_cached = {}, {}, {}, {}, 0
+  for _, p in ipairs(self:params()) do
+    data[#data + 1], diffs[#diffs + 1] = p.data, p.diff
+  end
+  for _, o in ipairs(self.outputs) do outputs[#outputs + 1] = o.data end
+  for _, i in ipairs(self.inputs) do inputs[#inputs + 1] = i.data end
+  for _, cache in ipairs(self.caches) do n_cached = n_cached + #cache end
+  return tostring(report.new {
+    rows = {
+      row_of("params", data, "parameters"),
+      row_of("params", diffs, "their gradients"),
+      row_of("outputs", outputs, "of layers, of the last forward"),
+      row_of("inputs", inputs, "of layers: the model's, and views of the outputs below"),
+      { list = "caches", tensors = n_cached, what = "what backward will pop" },
+    },
+    columns = { "list", "tensors", "bytes", "what" },
+    title = ("memory of %s, %d layer%s"):format(self.root._class, #self.layers,
+      #self.layers == 1 and "" or "s"),
+  })
 end
 
 require("neap.inner.guard").functions(Memory, "memory:")

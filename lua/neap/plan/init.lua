@@ -5,6 +5,7 @@ local core = require "neap.core"
 local diff = require "neap.plan.diff"
 local html = require "neap.report.html"
 local kernels = require "neap.plan.kernels"
+local missing = require "neap.inner.missing"
 local options = require "neap.inner.options"
 local record = require "neap.inner.record"
 local report = require "neap.report"
@@ -36,7 +37,16 @@ end
 Plan.meta.__index = function(p, key)
   local method = Plan[key]
   if method ~= nil then return method end
-  return figures(p)[key]
+  local value = figures(p)[key]
+  if value ~= nil or type(key) ~= "string" or key:sub(1, 1) == "_" then return value end
+
+  -- A figure that this plan does not have is nil; what no plan has is a slip.
+  local names = { "regions" }
+  for _, column in ipairs(report.kinds.figures) do
+    if column.name == key then return nil end
+    names[#names + 1] = column.name
+  end
+  missing.fail("a plan", key, options.append(names, missing.names(Plan)))
 end
 
 local bytes = core.bytes_text
