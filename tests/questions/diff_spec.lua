@@ -167,4 +167,14 @@ describe("what is different in another run?", function()
     assert.are.equal(2, code, text)
     support.shell("rm -rf " .. folder)
   end)
+
+  it("has the layers of a plan in halves beside those in f32, whatever is cast", function()
+    local model = neap.zoo.lenet()
+    local function plan(dtype)
+      return model:plan { batch = 4, train = true, store = false, dtype = dtype }
+    end
+    local report = plan():diff(plan "bf16")
+    assert.is_true(#report > 0)
+    for _, row in ipairs(report) do assert.equal("", row.what, row.layer) end
+  end)
 end)

@@ -163,7 +163,7 @@ local function aligned(bytes) return (bytes + 63) // 64 * 64 end
 --- Name of the layer of a row, with its module.
 local function layer_of(row)
   local module, layer = row.module, row.layer
-  if module and layer and layer:sub(1, #module + 1) ~= module .. "/" then
+  if module and layer and layer ~= module and layer:sub(1, #module + 1) ~= module .. "/" then
     return module .. "/" .. layer
   end
   return layer or "(no layer)"
@@ -183,12 +183,13 @@ local function layers_of(side)
     return layer
   end
 
-  -- What an op is and how much it does make up the layer's signature. Reorders and ops that run
-  -- again come and go with the plan: a layer is the same without them. Scratch counts at the peak
-  -- alone.
+  -- What an op is and how much it does make up the layer's signature. Reorders, ops that run again
+  -- and casts of mixed precision, "x.bf16", come and go with the plan: a layer is the same without
+  -- them. Scratch counts at the peak alone.
   for i, o in ipairs(side.ops) do
     local layer, t = at(o), side.times and side.times[i]
-    if not o.recomputes and o.type ~= "Reorder" then
+    local is_cast = o.type == "Cast" and o.name:find(".", 1, true)
+    if not o.recomputes and o.type ~= "Reorder" and not is_cast then
       layer.kinds[#layer.kinds + 1] = o.type
       layer.flops = layer.flops + o.flops
     end
@@ -222,6 +223,7 @@ local function layers_of(side)
   local rest = side.total_bytes
   for _, layer in ipairs(list) do
     rest = rest - layer.bytes
+    table.sort(layer.kinds) -- one plan may run them in another order
     layer.signature = table.concat(layer.kinds, " ")
   end
   return list, rest
