@@ -5,7 +5,8 @@
  * A net says it by real numbers: y = Q(Relu(Conv(D(x), D(w), b) + D(z))). The same number follows
  * from the integers x, w and z alone, rounded once instead of at each op; what the rewrite changes
  * is the rounding of the sum before it is rounded to an integer. Weights must be i8, symmetric and
- * fixed; x and z u8 or i8 with one fixed scale. So it is with means of x, y = Q(AveragePool(D(x))).
+ * fixed; x and z u8 or i8 with one fixed scale. So it is with means of x, y = Q(AveragePool(D(x))),
+ * with sums without a product, y = Q(D(x) + D(z)), and with y = Q(Concat(D(x), D(z))).
  */
 #include "rewrite/fuse_int.h"
 
@@ -128,15 +129,94 @@ static neap_status become_mean(fuser *f, int n, int m, bool *did, neap_error *er
   return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
 }
 
-/* QuantizeLinear behind a product of bytes, or a mean of such. */
+/* ---- sums, and what is joined ---------------------------------------------------------------- */
+
+/* Bytes x as those of QuantizeLinear at n: themselves where scale, zero point and dtype are the
+ * same. */
+static neap_status rescaled(fuser *f, int n, const quantised *x, neap_value_id *out,
+                            neap_error *error) {
+  const neap_dtype to = dtype_of(f, f->graph->node[n].out[0]);
+  const neap_value_id scale = fuse_in(f, n, SCALE), zero = fuse_in(f, n, ZERO);
+  *out = x->q;
+  if (x->scale == scale && x->zero == zero && dtype_of(f, x->q) == to) return NEAP_OK;
+  const neap_value_id in[] = {x->q, x->scale, x->zero, scale, zero};
+  return fuse_add(f, "QLinearRescale", NEAP_COUNT(in), in, 1, out, n,
+                  (neap_set[]){NEAP_SET_INT("to", to), {0}}, error);
+}
+
+/* QuantizeLinear at n of what DequantizeLinear made by another scale: no real number is made. */
+static neap_status become_rescaled(fuser *f, int n, bool *did, neap_error *error) {
+  const neap_dtype to = dtype_of(f, f->graph->node[n].out[0]);
+  quantised x;
+  if (!is_byte(to) || !bytes_of(f, fuse_in(f, n, X), false, &x)) return NEAP_OK;
+  const neap_value_id in[] = {x.q, x.scale, x.zero, fuse_in(f, n, SCALE), fuse_in(f, n, ZERO)};
+  return fuse_put(f, n, "QLinearRescale", NEAP_COUNT(in), in, n,
+                  (neap_set[]){NEAP_SET_INT("to", to), {0}}, did, error);
+}
+
+/* The node whose sum QuantizeLinear at n rounds: what stands before it, m, or before m where that
+ * is a Relu whose numbers below 0 saturate anyway, 0 being the least that y has. */
+static int sum_behind(const fuser *f, int n, int m) {
+  if (!fuse_is_op(f, m, "Relu")) return m;
+  const neap_value_id v = fuse_in(f, m, 0);
+  const bool is_least =
+    dtype_of(f, f->graph->node[n].out[0]) == NEAP_DTYPE_U8 && fuse_in(f, n, ZERO) == NEAP_NO_VALUE;
+  return is_least && fuse_may_go(f, v, 1) ? f->graph->value[v].node : -1;
+}
+
+/* QuantizeLinear at n behind a sum of two that stand for bytes, and perhaps a Relu, node m. */
+static neap_status become_sum(fuser *f, int n, int m, bool *did, neap_error *error) {
+  const neap_dtype to = dtype_of(f, f->graph->node[n].out[0]);
+  const int sum = sum_behind(f, n, m);
+  quantised a, b;
+  if (sum < 0 || f->graph->node[sum].n_in != 2 || f->graph->node[sum].n_enforced > 0)
+    return NEAP_OK;
+  if (!fuse_is_op(f, sum, "Add") && !fuse_is_op(f, sum, "AddN")) return NEAP_OK;
+  if (!is_byte(to) || !bytes_of(f, fuse_in(f, sum, 0), false, &a) ||
+      !bytes_of(f, fuse_in(f, sum, 1), false, &b))
+    return NEAP_OK;
+
+  /* Of other shapes the op takes none, and all stays as it is. */
+  const neap_value_id in[] = {
+    a.q, a.scale, a.zero, b.q, b.scale, b.zero, fuse_in(f, n, SCALE), fuse_in(f, n, ZERO)};
+  NEAP_TRY(fuse_put(f, n, "QLinearAdd", NEAP_COUNT(in), in, sum,
+                    (neap_set[]){NEAP_SET_INT("to", to), {0}}, did, error));
+  if (*did && m != sum) NEAP_TRY(fuse_absorb(f, m, n, error));
+  return *did ? fuse_absorb(f, sum, n, error) : NEAP_OK;
+}
+
+/* QuantizeLinear at n behind Concat, node m, of what stands for bytes: bytes are joined. */
+static neap_status become_joined(fuser *f, int n, int m, bool *did, neap_error *error) {
+  const int n_in = f->graph->node[m].n_in;
+  quantised x;
+  if (!fuse_is_op(f, m, "Concat") || !is_byte(dtype_of(f, f->graph->node[n].out[0])))
+    return NEAP_OK;
+  for (int i = 0; i < n_in; i++)
+    if (!bytes_of(f, fuse_in(f, m, i), false, &x)) return NEAP_OK;
+
+  neap_value_id *part = neap_arena_alloc(&f->graph->arena, (size_t)n_in * sizeof *part);
+  if (part == NULL) return graph_no_memory(error);
+  for (int i = 0; i < n_in; i++) {
+    bytes_of(f, fuse_in(f, m, i), false, &x);
+    NEAP_TRY(rescaled(f, n, &x, &part[i], error));
+  }
+  NEAP_TRY(fuse_put(f, n, "Concat", n_in, part, m, NULL, did, error));
+  return *did ? fuse_absorb(f, m, n, error) : NEAP_OK;
+}
+
+/* QuantizeLinear behind a product of bytes, a mean or sum of such, or what joins them. */
 neap_status fuse_quantized(fuser *f, int n, bool *did, neap_error *error) {
   if (!fuse_is_op(f, n, "QuantizeLinear") || !is_fixed_scale(f, n, false)) return NEAP_OK;
   neap_value_id v = fuse_in(f, n, X);
   int m = f->graph->value[v].node;
 
   product p;
-  if (m < 0 || !fuse_may_go(f, v, 1) || f->graph->node[m].n_enforced > 0) return NEAP_OK;
+  if (m < 0) return NEAP_OK;
+  NEAP_TRY(become_rescaled(f, n, did, error));
+  if (*did || !fuse_may_go(f, v, 1) || f->graph->node[m].n_enforced > 0) return NEAP_OK;
   NEAP_TRY(become_mean(f, n, m, did, error));
+  if (!*did) NEAP_TRY(become_sum(f, n, m, did, error));
+  if (!*did) NEAP_TRY(become_joined(f, n, m, did, error));
   if (*did || !product_at(f, m, &p)) return NEAP_OK;
 
   /* How the result is to be rounded. */

@@ -127,6 +127,58 @@ describe("neap.quantize", function()
     for name, y in pairs(want) do assert.is_true(distance(got[name], y) < 0.01, name) end
   end)
 
+  it("keeps what branches join, and sums of what is no product, in bytes", function()
+    neap.seed(4)
+    local function conv(n_in, n_out, kernel)
+      return nn.Sequential { nn.Conv2d { n_in, n_out, kernel = kernel, pad = kernel // 2 },
+        nn.BatchNorm2d { n_out }, nn.ReLU() }
+    end
+    local branches = nn.Sequential { input = { 3, 16, 16 }, conv(3, 16, 3),
+      nn.Concat { conv(16, 8, 1), nn.Sequential { conv(16, 8, 1), conv(8, 16, 3) },
+        nn.Sequential { nn.AvgPool2d { 3, stride = 1, pad = 1 }, conv(16, 8, 1) },
+        nn.MaxPool2d { 3, stride = 1, pad = 1 } },
+      nn.Concat { conv(48, 16, 1), conv(48, 16, 3) }, nn.Flatten(), nn.Linear { 8192, 10 } }
+    local Sums = nn.module { "Sums",
+      init = function(self)
+        self.a, self.b, self.c = conv(3, 8, 3), conv(3, 8, 3), conv(8, 8, 1)
+        self.out = nn.Linear { 2048, 4 }
+      end,
+      -- One that joins what another has joined already, and what goes below 0.
+      forward = function(self, v)
+        local a, b = self.a(v), self.b(v)
+        local sum = (a + b):max_pool { kernel = { 3 }, stride = { 1 }, pad = { 1 } } + a
+        local more = neap.concat({ self.c(sum), sum }, { axis = 2 })
+        return self.out((self.c(more:narrow(2, 1, 8)) + b):flatten { axis = 2 })
+      end }
+    local joins = nn.module { "Joins",
+      init = function(self)
+        self.a, self.b = nn.Conv2d { 3, 8, kernel = 3 }, conv(3, 8, 3)
+        self.c, self.d = nn.Conv2d { 16, 8, kernel = 1 }, nn.Conv2d { 16, 8, kernel = 1 }
+        self.b1 = nn.Conv2d { 3, 8, kernel = 3 }
+      end,
+      forward = function(self, v)
+        local a, b = self.a(v), self.b1(v):relu()
+        local one = neap.concat({ a, b }, { axis = 2 })
+        local two = neap.concat({ b, a * 1 }, { axis = 2 })
+        local three = neap.concat({ b, self.c(one) }, { axis = 2 })
+        return self.c(one), self.d(two), self.d(three)
+      end }
+    for name, case in pairs { branches = { branches, { Concat = 2, QLinearAveragePool = 1 } },
+      sums = { Sums { input = { 3, 16, 16 } }, { QLinearAdd = 3, Concat = 1 } },
+      joins = { joins { input = { 3, 16, 16 } }, { Concat = 3, QLinearRescale = 1 } } } do
+      local m, pictures = case[1], neap.randn(8, 3, 16, 16)
+      m(pictures)
+      m:eval()
+      local q = neap.quantize(m, pictures)
+      local count = count_of(q:plan { batch = 4 })
+      for op, n in pairs(case[2]) do assert.are.equal(n, count[op] or 0, name .. " " .. op) end
+      assert.is_nil(count.FusedConv or count.Add, name)
+      local want, got = { m(pictures) }, { q(pictures) }
+      for i, y in ipairs(want) do assert.is_true(distance(got[i], y) < 0.05, name) end
+      assert.is_true(q:plan({ batch = 4 }):verify())
+    end
+  end)
+
   it("takes ranges from as many batches, and as much of their numbers, as it is told", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 } }
     local numbers = neap.arange(0, 800):reshape(200, 4) / 799 -- 0 to 1

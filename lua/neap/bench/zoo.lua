@@ -191,7 +191,11 @@ function zoo.head()
 end
 
 function zoo.line(row)
-  if row.error then return ("%-23s %s"):format(row.net, row.error) end
+  -- Of a refusal the first words are enough here; --json has all.
+  local why = row.error
+  if why then
+    return ("%-23s %s"):format(row.net, #why > 76 and why:sub(1, 74) .. ".." or why)
+  end
   return line_of(function(column) return column[3](row) end)
 end
 

@@ -3,7 +3,8 @@
 -- the way back: by the name of Neap's op a writer f(op, values ..) -> values, which adds nodes
 -- (neap.onnx.out), or the name of the ONNX op that is the same and has no attributes.
 -- @module neap.onnx.ops
-local ops = { by_domain = { [""] = {} }, out = {}, needed_of = {} }
+local ops = { by_domain = { [""] = {}, ["com.microsoft"] = {} }, out = {},
+  needed_of = { ["com.microsoft"] = { QLinearAdd = 7, QLinearConcat = 4 } } }
 
 --- The builder of an op, nil where there is none.
 function ops.find(domain, name)
@@ -43,7 +44,7 @@ for _, family in ipairs {
   "elementwise", "reductions", "shapes", "norms", "products", "vision", "quantised", "recurrent",
   "control", "losses", "signal", "draws",
 } do
-  require("neap.onnx." .. family)(ops.by_domain[""], ops.out)
+  require("neap.onnx." .. family)(ops.by_domain[""], ops.out, ops.by_domain["com.microsoft"])
 end
 
 return ops

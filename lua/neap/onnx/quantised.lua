@@ -1,5 +1,6 @@
 --- ONNX's quantised ops: by Neap's, where these have the form, else computed in floats that hold
--- every sum exactly.
+-- every sum exactly. Of ONNX Runtime's own, domain com.microsoft, those that its quantiser writes
+-- between products: QLinearAdd and QLinearConcat.
 -- @module neap.onnx.quantised
 local kit = require "neap.onnx.kit"
 local F = kit.F
@@ -173,7 +174,36 @@ local function write_linear(name)
   end
 end
 
+--- The standard has no sum of bytes, nor bytes of another scale: they are that of their numbers.
+local function write_elementwise(out)
+  local function bytes(n, x, ins, at)
+    local zero = ins[at + 1]
+      or n:const(kit.full(n:static(n:dims(at), "a scale's size"), 0, n:result().dtype))
+    return n:node("QuantizeLinear", { x, ins[at], zero })
+  end
+  local function zeros(n, ins, of)
+    for _, at in ipairs(of) do
+      ins[at + 2] = ins[at + 2]
+        or n:const(kit.full(n:static(n:dims(at + 1), "a scale's size"), 0, n:dtype(at)))
+    end
+    return ins
+  end
+  function out.QLinearAdd(n, ...)
+    n:needs(13)
+    local ins = zeros(n, { ... }, { 1, 4 })
+    local a = n:node("DequantizeLinear", { ins[1], ins[2], ins[3] })
+    local b = n:node("DequantizeLinear", { ins[4], ins[5], ins[6] })
+    return bytes(n, n:node("Add", { a, b }), ins, 7)
+  end
+  function out.QLinearRescale(n, ...)
+    n:needs(13)
+    local ins = zeros(n, { ... }, { 1 })
+    return bytes(n, n:node("DequantizeLinear", { ins[1], ins[2], ins[3] }), ins, 4)
+  end
+end
+
 local function write(out)
+  write_elementwise(out)
   out.QuantizeLinear = write_linear "QuantizeLinear"
   out.DequantizeLinear = write_linear "DequantizeLinear"
   function out.QLinearMatMul(n, ...)
@@ -200,8 +230,69 @@ local function write(out)
   out.QLinearGlobalAveragePool = mean_of "GlobalAveragePool"
 end
 
-return function(op, out)
+-- ---- ONNX Runtime's own -------------------------------------------------------------------------
+
+--- One scale for all of an operand, or an error.
+local function one_scale(n, i)
+  if kit.product(n.inputs[i].x.shape) ~= 1 then
+    n:fail("input %d is expected to be one number, got (%s)", i,
+      table.concat(n.inputs[i].x.shape, ","))
+  end
+  return kit.cast(kit.reshape(n:x(i), {}), "f32")
+end
+
+--- A zero point that is one number; nil where it is known to be 0.
+local function one_zero(n, i)
+  if not n:given(i) or not zero_of(n, i) then return nil end
+  one_scale(n, i)
+  return kit.reshape(n:x(i), {})
+end
+
+--- Raises unless an operand is of bytes.
+local function check_bytes(n, i)
+  local elem = n:elem(i)
+  if elem ~= 2 and elem ~= 3 then
+    n:fail("input %d is expected to be u8 or i8, got %s", i,
+      (kit.types[elem] or {}).name or tostring(elem))
+  end
+end
+
+--- The dtype of y, by its zero point, input i, else by input `like`.
+local function bytes_of_y(n, i, like)
+  local at = n:given(i) and i or like
+  check_bytes(n, at)
+  return kit.types[n:elem(at)].dtype
+end
+
+local function read_contrib(op)
+  function op.QLinearAdd(n)
+    local a, b = n:x(1), n:x(4)
+    for _, i in ipairs { 1, 4 } do check_bytes(n, i) end
+    local shape = kit.broadcast(a.shape, b.shape)
+    return F.QLinearAdd({ kit.expand(a, shape), one_scale(n, 2), one_zero(n, 3) or false,
+      kit.expand(b, shape), one_scale(n, 5), one_zero(n, 6) or false, one_scale(n, 7),
+      one_zero(n, 8) or false }, { to = bytes_of_y(n, 8, 1) })
+  end
+
+  --- Of y's scale and zero point, then of x, its scale and its zero point, for each input.
+  function op.QLinearConcat(n)
+    if (#n.inputs - 2) % 3 ~= 0 then
+      n:fail("%d inputs: behind y's scale and zero point come three for each part", #n.inputs)
+    end
+    local scale, zero, parts = one_scale(n, 1), one_zero(n, 2), {}
+    local to = bytes_of_y(n, 2, 3)
+    for i = 3, #n.inputs, 3 do
+      check_bytes(n, i)
+      parts[#parts + 1] = F.QLinearRescale({ n:x(i), one_scale(n, i + 1),
+        one_zero(n, i + 2) or false, scale, zero or false }, { to = to })
+    end
+    return kit.concat(parts, n:axis(n:needed(n:int "axis", "axis"), #parts[1].shape))
+  end
+end
+
+return function(op, out, contrib)
   write(out)
+  read_contrib(contrib)
   function op.QuantizeLinear(n)
     local x, scale = n:x(1), n:x(2)
     local axis, block = n:int("axis", 1), n:int("block_size", 0)

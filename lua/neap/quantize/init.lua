@@ -17,9 +17,9 @@ local quantize_options = record.declare("neap.quantize", { call = "(model, data,
   doc = [[A model for inference that computes with bytes what `model` computes with real numbers:
     quantised after training, by the ranges that values have over `data` (a data set, or a tensor of
     examples). Weights of Linear and Conv are i8 with a scale for each output, what they read is u8
-    with one; norms are folded in, sums, pools and Relu between them stay in bytes. It plans, saves,
-    exports and evaluates as every model does; the model itself is left as it is. What forward makes
-    of the batch's size must be dimensions: other numbers of it are refused.]],
+    with one; norms are folded in; sums, Concats, pools and Relu between them stay in bytes. It
+    plans, saves, exports and evaluates as every model does; the model itself is left as it is. What
+    forward makes of the batch's size must be dimensions: other numbers of it are refused.]],
   { "method", "choice", "minmax", choices = { "minmax", "percentile" },
     doc = "what a range is: up to the largest number, or up to all but the largest few" },
   { "percent", "number", 99.99, above = 0, max = 100,

@@ -3,7 +3,8 @@
 --
 -- A recipe is a list of steps, the net's ops in order, with BatchNorm folded into the products
 -- before it. A step that is a product (Conv, FC) has its weights as bytes. `bytes` names the values
--- that are handed on as bytes: what products read, and one side of a residual sum. Written out each
+-- that are handed on as bytes: what products read, what sums and Concats between them add and join.
+-- What a Concat joins has its scale, so that it moves bytes as they are. Written out each
 -- product reads DequantizeLinear of bytes, and QuantizeLinear stands where a value of `bytes` is
 -- made of real numbers; of that the engine makes products of bytes (src/rewrite/fuse_quantized.c).
 --
@@ -204,6 +205,10 @@ local function root_of(name, maker)
   return name
 end
 
+local function is_sum(step)
+  return (step.type == "Add" or step.type == "AddN") and #step.inputs == 2
+end
+
 --- Whether the engine can make the value as bytes: by a product, with a sum and a Relu behind it.
 local function is_of_product(name, maker)
   local step = maker[name]
@@ -216,36 +221,83 @@ local function is_of_product(name, maker)
   return step and step.quantised or false
 end
 
---- Whether no number of the value is below 0: a Relu's, or the mean of such.
+--- Whether no number of the value is below 0: a Relu's, or the mean of such, or such joined.
 local function is_positive(name, maker)
   local step = maker[root_of(name, maker)]
   if step and means[step.type] then return is_positive(step.inputs[1], maker) end
+  if step and step.type == "Concat" then
+    for _, input in ipairs(step.inputs) do
+      if not is_positive(input, maker) then return false end
+    end
+    return true
+  end
   return step and relus[step.type] or false
 end
 
---- Marks a value as bytes, what it is moved from, and what it is the mean of.
+--- Whether bytes of the value are made of bytes: by a product, or of such a value's.
+local function can_be_bytes(name, maker)
+  local step = maker[name]
+  if not step then return false end
+  if moves[step.type] or means[step.type] then return can_be_bytes(step.inputs[1], maker) end
+  if is_of_product(name, maker) then return true end
+  if relus[step.type] then step = maker[step.inputs[1]] end
+  if not step or not (step.type == "Concat" or is_sum(step)) then return false end
+  for _, input in ipairs(step.inputs) do
+    if not can_be_bytes(input, maker) then return false end
+  end
+  return true
+end
+
+--- Marks a value as bytes, what it is moved from or joined of, and what it is the mean of.
 local function mark(r, name, maker)
+  if r.bytes[name] then return end
   r.bytes[name] = true
   local step = maker[name]
   if not step then return end
-  if moves[step.type] or means[step.type] and is_of_product(step.inputs[1], maker) then
+  if moves[step.type] or means[step.type] and can_be_bytes(step.inputs[1], maker) then
     mark(r, step.inputs[1], maker)
+  elseif step.type == "Concat" and can_be_bytes(name, maker) then
+    step.joins = true
+    for _, input in ipairs(step.inputs) do mark(r, input, maker) end
   end
 end
 
---- A sum of two of which one side is a product and the result becomes bytes: the other side is
--- bytes, too, so that the product takes the sum in.
+--- A sum of two whose result becomes bytes. Where one side is a product that takes the sum in, the
+-- other side is bytes, too; where none is, both are, if they can be.
 local function mark_sum(r, step, maker, readers)
-  if (step.type ~= "Add" and step.type ~= "AddN") or #step.inputs ~= 2 then return end
+  if not is_sum(step) then return end
 
   -- The engine takes the sum in with a Relu behind it; bytes are then what the Relu makes.
   local y, reader = step.outputs[1], readers[step.outputs[1]] or {}
   if #reader == 1 and relus[reader[1].type] then y = reader[1].outputs[1] end
   local a, b = step.inputs[1], step.inputs[2]
-  if not r.bytes[y] or a == b or not (maker[a] and maker[b]) or r.bytes[a] or r.bytes[b] then
-    return
+  if not r.bytes[y] or a == b or not (maker[a] and maker[b]) then return end
+  local of_a, of_b = maker[a].quantised and not r.bytes[a], maker[b].quantised and not r.bytes[b]
+  if of_a then
+    if can_be_bytes(b, maker) then mark(r, b, maker) end
+  elseif of_b then
+    if can_be_bytes(a, maker) then mark(r, a, maker) end
+  elseif can_be_bytes(a, maker) and can_be_bytes(b, maker) then
+    mark(r, a, maker)
+    mark(r, b, maker)
   end
-  if maker[a].quantised and maker[b].quantised then mark(r, b, maker) end
+end
+
+--- The values by whose scale others are read: r.root. A Concat's parts have the Concat's, but for
+-- those that another one has joined already; these are rescaled.
+local function find_roots(r, maker)
+  local joined = {}
+  for _, step in ipairs(r.steps) do
+    for _, input in ipairs(step.joins and step.inputs or {}) do
+      local root = root_of(input, maker)
+      joined[root] = joined[root] or step.outputs[1]
+    end
+  end
+  for name in pairs(r.bytes) do
+    local root = root_of(name, maker)
+    while joined[root] do root = joined[root] end
+    r.root[name] = root
+  end
 end
 
 --- The numbers of products' weights and biases, where these are known.
@@ -270,8 +322,9 @@ function recipe.quantise(r, skip)
       mark(r, step.inputs[1], maker)
     end
   end
-  for _, step in ipairs(r.steps) do mark_sum(r, step, maker, readers) end
-  for name in pairs(r.bytes) do r.root[name] = root_of(name, maker) end
+  -- From the end on: what a sum adds may be a sum.
+  for i = #r.steps, 1, -1 do mark_sum(r, r.steps[i], maker, readers) end
+  find_roots(r, maker)
 
   for _, root in pairs(r.root) do
     local by = maker[root]
@@ -415,6 +468,18 @@ function recipe.write(r, xs, weight)
         ins[3] = op.apply("DequantizeLinear", { ins[3], weight(own.bias_scale) }, { axis = 1 })
       end
       real[y] = op.apply(step.type, ins, attrs)
+    elseif step.joins then
+      local parts, scale, zero = {}, scale_of(y)
+      for k, name in ipairs(step.inputs) do
+        parts[k] = bytes_of(name)
+        if r.root[name] ~= r.root[y] then
+          local own_scale, own_zero = scale_of(name)
+          parts[k] = op.apply("QLinearRescale",
+            { parts[k], own_scale, own_zero or false, scale, zero or false },
+            { to = "u8" })
+        end
+      end
+      bytes[y] = op.apply(step.type, parts, attrs)
     elseif moves[step.type] and r.bytes[y] then
       bytes[y] = op.apply(step.type, { bytes_of(step.inputs[1]) }, attrs)
     else
