@@ -59,6 +59,7 @@ void neap_rows_run(const neap_call *call, neap_dtype dtype, void *scratch, int64
 const void *neap_row_load(const neap_operand *x, int64_t at, int64_t n_piece, int64_t step,
                           int64_t n, float *tile) {
   if (!neap_is_half(x->type.dtype)) return neap_element_at(x, at);
+  if (n == 0) return tile; /* which may be NULL then */
   /* Pieces lie dense in the tile, whatever their distance. */
   for (int64_t i = 0; i < n_piece; i++)
     neap_cast(NEAP_DTYPE_F32, tile + i * n, x->type.dtype, neap_element_at(x, at + i * step), n);
@@ -67,7 +68,7 @@ const void *neap_row_load(const neap_operand *x, int64_t at, int64_t n_piece, in
 
 void neap_row_store(const neap_operand *y, int64_t at, int64_t n_piece, int64_t step, int64_t n,
                     const float *tile) {
-  if (!neap_is_half(y->type.dtype)) return;
+  if (!neap_is_half(y->type.dtype) || n == 0) return;
   for (int64_t i = 0; i < n_piece; i++)
     neap_cast(y->type.dtype, neap_element_at(y, at + i * step), NEAP_DTYPE_F32, tile + i * n, n);
 }
