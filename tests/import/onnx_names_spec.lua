@@ -37,6 +37,32 @@ local function mixer(batch)
     outputs = { kit.value("y", { batch or "batch", "seq", 6 }), kit.value("rows", { "n", 6 }) } }
 end
 
+--- Of x (batch, seq, 4): first states that are a row for each image, and positions that are
+-- counted, both made of x's sizes.
+local function counted()
+  return kit.model { nodes = {
+    kit.node("Shape", { "x" }, { "size" }),
+    kit.node("Slice", { "size", "one", "two" }, { "seq" }),
+    kit.node("Slice", { "size", "zero", "one" }, { "batch" }),
+    kit.node("Squeeze", { "seq", "zero" }, { "n" }),
+    kit.node("Range", { "start", "n", "step" }, { "position" }),
+    kit.node("Mul", { "position", "three" }, { "by" }),
+    kit.node("Add", { "by", "one" }, { "places" }),
+    kit.node("Cast", { "places" }, { "reals" }, { to = 1 }),
+    kit.node("Unsqueeze", { "reals", "one" }, { "column" }),
+    kit.node("Concat", { "batch", "rest" }, { "shape" }, { axis = 0 }),
+    kit.node("Expand", { "row", "shape" }, { "state" }),
+    kit.node("Add", { "x", "column" }, { "placed" }),
+    kit.node("Add", { "placed", "state" }, { "y" }),
+  }, tensors = { kit.tensor { name = "start", elem = 7, dims = {}, ints = { 0 } },
+    kit.tensor { name = "step", elem = 7, dims = {}, ints = { 1 } },
+    kit.tensor { name = "row", dims = { 1, 1, 4 }, floats = { 1, 2, 3, 4 } },
+    ints("zero", { 0 }), ints("one", { 1 }), ints("two", { 2 }), ints("three", { 3 }),
+    ints("rest", { 1, 4 }) },
+    inputs = { kit.value("x", { "batch", "seq", 4 }) },
+    outputs = { kit.value("y", { "batch", "seq", 4 }) } }
+end
+
 --- Expects that two functions give the same of x.
 local function same(f, g, x)
   local want, got = f(x), g(x)
@@ -70,6 +96,18 @@ describe("sizes with names, exported to ONNX", function()
         same(assert(neap.import(file)), again, neap.randn(size[1], size[2], 4))
       end
     end
+  end)
+
+  it("say how many numbers there are that the file makes of them", function()
+    local f = assert(neap.import(folder:write("in.onnx", counted())))
+    assert(neap.export(f, path))
+    local again = assert(neap.import(path))
+    for _, size in ipairs { { 1, 1 }, { 3, 5 }, { 2, 9 } } do
+      local x = neap.randn(size[1], size[2], 4)
+      same(f, again, x)
+      if peer.is_there() then assert.is_true(f(x):close(peer.run(path, { x = x }).y)) end
+    end
+    assert.same({ "batch", "seq", 4 }, core.read_onnx(path).graph.outputs[1].dims)
   end)
 
   it("stand beside sizes that the file fixes", function()

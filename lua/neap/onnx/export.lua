@@ -150,6 +150,19 @@ local function differs(a, b)
   end
 end
 
+--- What a net's blobs are called in the same net at another size, where that is otherwise: numbers
+-- of the net's own have names that follow from them.
+local function names_of(a, b)
+  local names, other = {}, b:_ops()
+  for i, row in ipairs(a:_ops()) do
+    for k, name in ipairs(row.inputs) do
+      local own = other[i].inputs[k]
+      if name and own and own ~= name then names[name] = own end
+    end
+  end
+  return names
+end
+
 --- The net at sizes, and with each of them doubled.
 -- @tparam function build {name = size} -> {net =, ..}
 -- @return {net =, ..}, symbols as neap.onnx.out takes them; nil, why
@@ -168,7 +181,8 @@ local function nets_at(build, names, sizes)
       return nil, core.error { code = "data", message = ("where %s is %d the net has %s, so that \z
         no one file can say both"):format(name, twice[name], why) }
     end
-    symbols[k] = { name = name, size = sizes[name], net = built.net, built = built }
+    symbols[k] = { name = name, size = sizes[name], net = built.net, built = built,
+      names = names_of(base.net, built.net) }
   end
   return base, symbols
 end
@@ -182,6 +196,63 @@ local function first_nets(build, names, candidates)
     first = first or symbols
   end
   error(first, 0)
+end
+
+-- ---- numbers ------------------------------------------------------------------------------------
+
+--- A workspace that has the numbers of a net's own, and the others of `ws`. Numbers that sizes
+-- change lie in built.sized, and here under other names, since `ws` may have them of another size.
+local function space_of(ws, built)
+  local renames, net = {}, built.net
+  for name in pairs(built.sized or {}) do renames[name] = name .. "@sized" end
+  if next(renames) then net = net:rename(renames) end
+  local space = ws:child {}
+  space:init(net)
+  return space
+end
+
+local function same_numbers(a, b)
+  return a.dtype == b.dtype and table.concat(a.shape, ",") == table.concat(b.shape, ",")
+    and a:equal(b)
+end
+
+--- f(name) -> numbers of the net, and f(name) -> what neap.onnx.out asks of those that sizes change.
+-- @param base {net =, sized = {name = tensor} | nil}, @param symbols of nets_at
+local function numbers_of(ws, base, symbols)
+  local all, spaces = { base }, {}
+  for k, symbol in ipairs(symbols) do all[k + 1] = symbol.built end
+
+  local function fetch_of(k, name)
+    local own = (all[k].sized or {})[name]
+    if own then return own end
+    -- What the workspace lacks is numbers of the net's own at other sizes, and no parameter.
+    local row = all[k].net:_blob(name)
+    if #symbols == 0 or ws:has(name) or row and row.role == "parameter" then
+      return ws:fetch(name)
+    end
+    spaces[k] = spaces[k] or space_of(ws, all[k])
+    return spaces[k]:fetch(name)
+  end
+  local function is_sized(k, name) return all[k].sized ~= nil and all[k].sized[name] ~= nil end
+
+  --- Numbers at all sizes, and a size that changes them; nil of those that none does.
+  local function numbers_at(name)
+    local list
+    for k, symbol in ipairs(symbols) do
+      local other = symbol.names[name] or name
+      if other ~= name or is_sized(1, name) or is_sized(k + 1, other) then
+        list = list or { fetch_of(1, name) }
+        local t = fetch_of(k + 1, other)
+        if not same_numbers(list[1], t) then list.symbol = list.symbol or symbol.name end
+      end
+    end
+    if not list or not list.symbol then return nil end
+    for k, symbol in ipairs(symbols) do
+      list[k + 1] = fetch_of(k + 1, symbol.names[name] or name)
+    end
+    return list
+  end
+  return function(name) return fetch_of(1, name) end, numbers_at
 end
 
 -- ---- outputs ------------------------------------------------------------------------------------
@@ -239,8 +310,7 @@ local function lacking_text(path, lacking)
   return ("%s: ONNX has no %s"):format(path, table.concat(texts, ", "))
 end
 
---- What an imported function is made of: nets of its file at other sizes, and the numbers that
--- follow from sizes. The function's own numbers go before the file's.
+--- The net of an imported function's file, with the numbers that sizes change, and its symbols.
 local function of_function(f)
   local open = f._open
   -- A size that was asked for is one that the file takes; its half is, mostly, too. Files with
@@ -256,26 +326,13 @@ local function of_function(f)
     end
     candidates[i] = sizes
   end
-  -- Numbers that sizes don't change are the function's: those of the file are let go of at once.
+  -- Numbers that sizes don't change are the function's, trained perhaps: those of the file go.
   local function build(sizes)
     local built, sized = open.build(sizes), {}
     for name in pairs(built.sized) do sized[name] = built.weights[name] end
     return { net = built.net, sized = sized }
   end
-  local base, symbols = first_nets(build, open.names, candidates)
-
-  --- The size that numbers depend on: they are others, or not there, where it is doubled.
-  local function numbers_of(name)
-    local own = base.sized[name]
-    for _, symbol in ipairs(symbols) do
-      local other = symbol.built.sized[name]
-      local is_same = own == other or own and other and own.dtype == other.dtype
-        and table.concat(own.shape, ",") == table.concat(other.shape, ",") and own:equal(other)
-      if not is_same then return symbol.name end
-    end
-  end
-  local function fetch(name) return base.sized[name] or f.workspace:fetch(name) end
-  return base.net, symbols, fetch, numbers_of
+  return first_nets(build, open.names, candidates)
 end
 
 --- The net to write, and its symbols: of a net or model with names for its sizes.
@@ -286,46 +343,45 @@ local function of_names(what, o, net)
   end
   local dims, inputs = named_dims(net, o, file and file.inputs), {}
   for i, input in ipairs(net:inputs()) do inputs[i] = input.name end
-  local names, own, symbols = names_in(inputs, dims), sizes_in(net, dims), {}
+  local names, own = names_in(inputs, dims), sizes_in(net, dims)
 
   -- A size of 1 is like no other: what stands beside it is spread over it.
   local sizes = {}
   for _, name in ipairs(names) do sizes[name] = math.max(own[name], net == what and 1 or 2) end
   if #names > 0 then
     local build = net == what and of_net(net, dims) or of_model(what, o, net, dims)
-    local base
-    base, symbols = first_nets(build, names, { sizes })
-    net = base.net
+    return first_nets(build, names, { sizes })
   end
-  return net, symbols
+  return { net = net }, {}
 end
 
 --- Writes the net to the file: true, or nil, message, code, and the list of what ONNX lacks.
 -- @param what the model, net or imported function, @param o the options, @param net at the batch of
 --   the file
 return function(what, path, o, net, ws)
-  local symbols, fetch, numbers_of
+  local base, symbols
   local is_open = type(what) == "table" and rawget(what, "_open") and #what._open.names > 0
   if is_open and not o.dims and not o.batch then
     local ok
-    ok, net, symbols, fetch, numbers_of = pcall(of_function, what)
+    ok, base, symbols = pcall(of_function, what)
     if not ok then
-      if type(net) ~= "table" or not net.message then error(net, 0) end
-      return nil, ("%s: %s"):format(path, net.message), "data"
+      if type(base) ~= "table" or not base.message then error(base, 0) end
+      return nil, ("%s: %s"):format(path, base.message), "data"
     end
   else
-    net, symbols = of_names(what, o, net)
+    base, symbols = of_names(what, o, net)
   end
+  local fetch, numbers_at = numbers_of(ws, base, symbols)
 
   -- Names that are written again get one for each version.
+  net = base.net
   local outputs = outputs_of(net, o)
   if has_versions(net) then
     net = net:expand { fuse = false }
     for _, symbol in ipairs(symbols) do symbol.net = symbol.net:expand { fuse = false } end
   end
   local model, lacking = out.model { net = net, symbols = symbols, outputs = outputs,
-    opset = o.opset, numbers_of = numbers_of,
-    fetch = fetch or function(name) return ws:fetch(name) end }
+    opset = o.opset, numbers_at = numbers_at, fetch = fetch }
   if not model then return nil, lacking_text(path, lacking), "data", lacking end
   return core.write_onnx(path, model)
 end

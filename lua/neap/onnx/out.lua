@@ -280,16 +280,18 @@ function State:value_of(name)
   if v then return v end
 
   -- What no op makes is declared: it belongs to the outermost net, wherever it is read.
-  local row = self.model.view.net:_blob(name)
-  v = self.model.root:type_of(name)
-  v.name = name
-  if row.role ~= "input" then
-    local symbol = self.model.numbers_of(name)
-    if symbol then
-      error({ lacks = ("the numbers of \"%s\" depend on %s"):format(name, symbol) }, 0)
+  local model = self.model
+  local row = model.view.net:_blob(name)
+  local tensors = row.role ~= "input" and model.numbers_at(name)
+  if tensors then
+    v = model.sized_value(name, tensors)
+  else
+    v = model.root:type_of(name)
+    v.name = name
+    if row.role ~= "input" then
+      v.tensor = model.fetch(name)
+      v.dims, v.dtype = v.tensor.shape, v.tensor.dtype
     end
-    v.tensor = self.model.fetch(name)
-    v.dims, v.dtype = v.tensor.shape, v.tensor.dtype
   end
   self.model.env[name] = v
   return v
@@ -352,14 +354,15 @@ end
 
 --- Writes a net's ops; what ONNX has no op for is listed, and goes on as if it had one.
 function State:run(outputs)
-  local rows = self:net():_ops()
-  for _, item in ipairs(needed(rows, outputs)) do
+  local list = self.model.lacking
+  for _, item in ipairs(needed(self:net():_ops(), outputs)) do
     local i, row = table.unpack(item)
     local ok, err = pcall(self.write, self, i, row)
     if not ok then
-      if type(err) ~= "table" or not rawget(err, "lacks") then error(err, 0) end
-      local list = self.model.lacking
-      list[#list + 1] = { op = row.type, node = row.name, why = err.lacks }
+      -- What follows something lacking may not be what it is: it is not blamed for that.
+      local lacks = type(err) == "table" and rawget(err, "lacks")
+      if not lacks and #list == 0 then error(err, 0) end
+      if lacks then list[#list + 1] = { op = row.type, node = row.name, why = lacks } end
       -- Its results stand for something, so that what reads them is looked at, too.
       for _, name in ipairs(row.outputs) do
         if name then self.env[name] = { name = name, dims = {}, dtype = "f32" } end
@@ -550,6 +553,82 @@ local function symbol_values(model)
   end
 end
 
+-- ---- numbers that sizes change ------------------------------------------------------------------
+
+--- What numbers of several sizes have in common along the dimensions `open`: one row, which is
+-- spread over them; nil where they differ otherwise.
+local function common_row(tensors, open)
+  local row = tensors[1]
+  for _, d in ipairs(open) do row = row:narrow(d, 1, 1) end
+  for _, t in ipairs(tensors) do
+    if not t:equal(row:expand(t.shape)) then return nil end
+  end
+  return row:contiguous()
+end
+
+--- The first number and the step of numbers that count along dimension d, each as {start, step} of
+-- all tensors alike; nil where they don't.
+local function count_along(tensors, d)
+  local start, step
+  for _, t in ipairs(tensors) do
+    local line = t
+    for k = 1, #t.shape do
+      if k ~= d then line = line:narrow(k, 1, 1) end
+    end
+    if not t:equal(line:expand(t.shape)) then return nil end
+    local list = line:contiguous():reshape(-1):totable()
+    start, step = start or list[1], step or list[2] and list[2] - list[1]
+    for i, number in ipairs(list) do
+      if type(number) == "boolean" or number ~= start + (i - 1) * (step or 0) then return nil end
+    end
+  end
+  return step and { start, step }
+end
+
+--- f(name, {tensor at the net's size, with each named size doubled}) -> their value: nodes that
+-- make them of sizes.
+local function sized_values(model)
+  return function(name, tensors)
+    local op = setmetatable({ row = { name = name, outputs = { name } }, state = model.root,
+      ins = {} }, Op)
+    local dims, open, dtype = {}, {}, tensors[1].dtype
+    -- What is of another kind at another size is like nothing that can be said.
+    for _, t in ipairs(tensors) do
+      if #t.shape ~= #tensors[1].shape or t.dtype ~= dtype then
+        op:lacks("the numbers of \"%s\" depend on %s", name, tensors.symbol)
+      end
+    end
+    for d in ipairs(tensors[1].shape) do
+      dims[d] = dimension(model, kit.map(tensors, function(t) return t.shape[d] end),
+        ("dimension %d of \"%s\""):format(d, name))
+      if type(dims[d]) == "table" then open[#open + 1] = d end
+    end
+
+    local function typed(v, own)
+      v.dims, v.dtype = own, dtype
+      return v
+    end
+    local row = common_row(tensors, open)
+    if row then return typed(op:node("Expand", { op:const(row), op:shape(dims) }), dims) end
+    local d = open[1]
+    local count = #open == 1 and count_along(tensors, d)
+    if not count then
+      op:lacks("the numbers of \"%s\" depend on %s", name, tensors.symbol)
+    end
+
+    -- 0, 1, .. of as many as the size says, times the step; beside the other dimensions.
+    local n = op:node("Squeeze", { op:size(dims[d]), op:const { 0 } })
+    local function number(value, of) return op:const(core.tensor(value, of)) end
+    local line = op:node("Range", { number(0, "i64"), n, number(1, "i64") })
+    if dtype ~= "i64" then line = op:cast(line, dtype) end
+    if count[2] ~= 1 then line = op:node("Mul", { line, number(count[2], dtype) }) end
+    if count[1] ~= 0 then line = op:node("Add", { line, number(count[1], dtype) }) end
+    local shape = kit.map(dims, function(_, k) return k == d and -1 or 1 end)
+    line = op:node("Reshape", { line, op:const(shape) })
+    return typed(op:node("Expand", { line, op:shape(dims) }), dims)
+  end
+end
+
 --- The IR versions that opsets came with.
 local function ir_of(opset)
   return opset >= 25 and 12 or opset >= 23 and 11 or opset >= 21 and 10 or opset >= 19 and 9
@@ -560,13 +639,14 @@ out.OLDEST, out.NEWEST = 13, 24
 
 local function translate(o, opset)
   local model = { view = { net = o.net }, opset = opset, needs = out.OLDEST, constants = {},
-    lacking = {}, fetch = o.fetch, numbers_of = o.numbers_of or function() end, env = {},
+    lacking = {}, fetch = o.fetch, numbers_at = o.numbers_at or function() end, env = {},
     taken = {}, named = {}, nodes_taken = {}, used = {}, symbols = o.symbols or {} }
   local others = { names = kit.map(model.symbols, function(symbol) return symbol.name end) }
   for k, symbol in ipairs(model.symbols) do others[k] = { net = symbol.net } end
   local state = setmetatable({ model = model, view = model.view, env = model.env, nodes = {},
     others = others }, State)
   model.root, model.value_of_symbol = state, symbol_values(model)
+  model.sized_value = sized_values(model)
   state:run(o.outputs)
   return model, state
 end
@@ -575,8 +655,9 @@ end
 -- is empty then.
 -- @param o {net = whose names are written once, outputs = names, fetch = f(name) -> tensor,
 --   opset =, symbols = {{name = of a size that is known when the model runs, size = what it is in
---   `net`, net = the same with twice that size}, ..}, numbers_of = f(name) -> the name of a size
---   that the numbers of a parameter depend on, or nil}
+--   `net`, net = the same with twice that size}, ..}, numbers_at = f(name) -> of numbers that sizes
+--   change {tensor in `net`, in the net of each symbol.., symbol = name of a size that does}, nil
+--   of others}
 -- Where no opset is asked for a first writing tells which the newest of its ops needs; a second one
 -- is written for that, and may have newer forms of others.
 function out.model(o)
