@@ -216,7 +216,7 @@ local function same_numbers(a, b)
     and a:equal(b)
 end
 
---- f(name) -> numbers of the net, and f(name) -> what neap.onnx.out asks of those that sizes change.
+--- f(name) -> numbers of the net; f(name) -> what neap.onnx.out asks of those that sizes change.
 -- @param base {net =, sized = {name = tensor} | nil}, @param symbols of nets_at
 local function numbers_of(ws, base, symbols)
   local all, spaces = { base }, {}
