@@ -158,3 +158,24 @@ describe("an ONNX file with ranges of sizes", function()
     for n = 8, 1, -3 do assert.same({ n, 5 }, f(neap.ones(n, 4)).shape) end
   end)
 end)
+
+describe("an ONNX file as a module", function()
+  it("reads its tables anew at each size, and trains them whole", function()
+    local folder <close> = kit.folder()
+    local path = folder:write("attention.onnx", attention())
+    local m, f = assert(neap.import(path, { model = true })), assert(neap.import(path))
+    assert.same({ MOST, 72 }, m:param "positions".shape)
+    for _, size in ipairs { { 1, 1 }, { 2, 5 }, { 3, MOST }, { 2, 4 } } do
+      local x = neap.randn(size[1], size[2], 3)
+      assert.is_true((m(x):close(f(x))), table.concat(size, "x"))
+    end
+
+    -- Rows that a text is too short for get no gradient, others do.
+    local before = m:param "positions".data:clone()
+    local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 },
+      loss = function(y) return y:square():mean() end }
+    t:step { x = neap.randn(2, 4, 3) }
+    local moved = (m:param "positions".data - before):abs():sum(2):totable()
+    for i, d in ipairs(moved) do assert.equal(i <= 4, d > 0, "row " .. i) end
+  end)
+end)

@@ -7,6 +7,7 @@
 -- parameter of the net. `seen`: they are what a net has seen, its state. `sized`: they come of the
 -- sizes of what is not known, and may be others where those are. `settle`: a function that
 -- gives the value as it leaves a graph, where it lies otherwise within (neap.tflite.kit).
+-- `made_by`, `at`: the node that it comes of, and as which of its outputs.
 -- @module neap.onnx.graph
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
@@ -26,6 +27,8 @@ graph.most_nodes = 1 << 20
 
 local State = {}
 State.__index = State
+
+local build
 
 -- ---- names --------------------------------------------------------------------------------------
 
@@ -47,14 +50,37 @@ local function known(t, elem, name, parameter)
 end
 graph.known = known
 
+--- What of weights was computed at once and is of other sizes at the next, as the rows of a table
+-- that a text has positions for: the same by ops of the net, so that weights are the file's, whole,
+-- whatever sizes a net is built for. nil where its node makes no blob of them.
+function State:unfolded(v)
+  local made_by = v.made_by
+  local f = made_by and ops.find(made_by.row.domain, made_by.row.op)
+  if not f then return nil end
+
+  local state = setmetatable({ net = self.net, readers = {}, absorbed = {} },
+    { __index = made_by.state })
+  local node = setmetatable({ state = state, folds = false }, { __index = made_by })
+  local row = node.row
+  local results = row.name == "" and build(node, f)
+    or self.net:scope(clean(row.name), build, node, f)
+  local x = results[v.at]
+  if not op.is_blob(x) then return nil end
+  -- A blob of a branch is not there beside it.
+  if self.net == self.root then v.blob = x end
+  return x
+end
+
 --- The operand that stands for a value beside blobs: weights and large tensors are blobs of the
--- net's own, whose numbers `self.weights` has by name.
+-- net's own, whose numbers `self.weights` has by name. Of weights alone (`anew`, where a graph is
+-- gone through for each size) what comes of sizes is none: it is a constant of each net, or ops.
 function State:operand(v)
   if v.blob then return v.blob end
   local is_own = v.parameter or v.seen
 
   local small = kit.is_known(v.x) and not is_own and v.x:n_element() <= MOST_WRITTEN
   if small or not kit.is_known(v.x) then return v.x end
+  if self.anew and v.sized then return v.parameter and self:unfolded(v) or v.x end
   v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter, v.sized)
   return v.blob
 end
@@ -136,7 +162,7 @@ local function n_named(f)
   return info.isvararg and math.huge or info.nparams - 1
 end
 
-local function build(node, f)
+function build(node, f)
   for i = 1, ops.n_needed(node.row.domain, node.row.op) do
     if not node.inputs[i] then node:fail("input %d is missing", i) end
   end
@@ -191,7 +217,7 @@ function State:run_node(row, env)
       if name ~= "" then
         if results[i] == nil then node:fail("output %d is not computed", i) end
         local v = value_of(results[i], node, name)
-        v.made_by = v.made_by or node
+        if not v.made_by then v.made_by, v.at = node, i end
         if self.net == self.root and op.is_blob(v.x) then table.insert(self.made, v) end
         define(env, name, v, node)
       end
@@ -407,10 +433,11 @@ end
 
 --- Runs a model's graph on values by name of its inputs. `declare(net, name, tensor, parameter)`
 -- gives the blob of a weight, which is the outermost net's, wherever it is read.
+-- @param anew whether the graph is gone through for each size, with the same weights
 -- @return list of the outputs' values, and one of what the nodes have made in the net
-function graph.run(model, net, inputs, declare)
+function graph.run(model, net, inputs, declare, anew)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
-    depth = 0, count = { n = 0 }, declare = declare, made = {} }, State)
+    depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
 
   local env = {}

@@ -231,7 +231,8 @@ end
 --- The model's net: {net =, weights = {name = tensor}, sized = {name = true}, notes =, elems = of
 -- the outputs}. Raises what is wrong, located.
 -- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
--- @tparam ?function declare of graph.run; left out, weights are declared in the net
+-- @tparam ?function declare of graph.run, where the graph is gone through for each size; left out,
+-- weights are declared in the net
 function onnx.build(model, o, declare)
   local net = net_module.new(graph.clean(model.graph.name))
   local weights, sized, notes, given, input_names = {}, {}, {}, {}, {}
@@ -247,7 +248,7 @@ function onnx.build(model, o, declare)
     values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
   local ok, results, made = pcall(graph.run, model, net, values,
-    declare or declare_in(weights, sized))
+    declare or declare_in(weights, sized), declare ~= nil)
   if not ok then error(with_notes(results, notes), 0) end
   local names
 

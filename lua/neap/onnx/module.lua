@@ -71,7 +71,7 @@ local Model = module.class { "OnnxModel", name = "model",
     end
     local results = graph.run(own.model, op.net_of(xs[1]), values, function(_, name)
       return forward.blob_of(own.records[name_of(name)])
-    end)
+    end, true)
     return table.unpack(kit.map(results, function(v) return v.blob or v.x end))
   end }
 
