@@ -117,7 +117,7 @@ describe("example", function()
   end)
   it("caffe", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end
-    runs("caffe", "arena.*as of MNIST, after its source's name\n.*valid_accuracy")
+    runs("caffe", "arena.*as of MNIST, after the name of its source\n.*valid_accuracy")
   end)
   it("lenet", function()
     if not data.find "mnist/train-images-idx3-ubyte.gz" then return pending "MNIST is absent" end

@@ -32,6 +32,7 @@ local checked = {
   ["net/init.lua Net:blobs"] = "tests/unit/figures_runs_spec.lua",
   ["net/init.lua Net:ops"] = "tests/unit/figures_runs_spec.lua",
   ["nn/planned.lua Module.summary"] = "tests/unit/figures_models_spec.lua",
+  ["nn/chain.lua Memory:__tostring"] = "tests/named/09_net_memory_spec.lua",
   ["tensor/picture.lua Tensor.plot"] = "tests/unit/picture_spec.lua",
   ["plan/diff.lua diff.sides"] = "tests/questions/diff_spec.lua",
   ["plan/doctor.lua Plan:doctor"] = "tests/questions/whatif_spec.lua",

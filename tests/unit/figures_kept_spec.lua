@@ -278,6 +278,7 @@ end
 local told = {
   -- tests/unit/structure_spec.lua
   ["view v_reader"] = true, ["view v_choice"] = true, ["view v_category"] = true,
+  ["view v_module"] = true, ["query module"] = true,
   ["view run_op"] = true, ["view v_program"] = true, ["view v_machine"] = true, -- machine_spec
   ["view subnet_op"] = true, ["view subnet_value"] = true,
   ["query who_reads"] = true, ["query choices"] = true, ["query category"] = true,
