@@ -37,6 +37,14 @@ describe("a hostile ONNX file", function()
     end
   end)
 
+  it("is no module without an input", function()
+    local path = folder:write("m.onnx", kit.model(graph { inputs = {},
+      tensors = { kit.tensor { name = "x", dims = { 2 }, floats = { 1, 2 } } } }))
+    local f, message = neap.import(path, { model = true })
+    assert.is_nil(f)
+    assert.matches("the graph has no input: import it as a net", message)
+  end)
+
   it("is refused, or means something else, when bytes are flipped", function()
     local whole = kit.model(graph { nodes = { kit.node("Conv", { "x", "w" }, { "y" },
       { kernel_shape = { 1, 1 }, auto_pad = "VALID", group = 1 }, "conv") },

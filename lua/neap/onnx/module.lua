@@ -32,6 +32,7 @@ end
 
 --- The shape of one example of each input: the first dimension is the batch.
 local function example_shapes(inputs, o)
+  if #inputs == 0 then kit.fail "the graph has no input: import it as a net" end
   local shapes = kit.map(inputs, function(input)
     local shape = onnx.shape_of(input, o, {})
     if #shape == 0 then
