@@ -59,6 +59,9 @@ local function train_lenet(memory, n_step)
 end
 train_lenet(nil, 30)
 assert(not pcall(train_lenet, { budget = "8KiB" }, 1), "8 KiB are refused")
+-- What asks for kernels finds those of its newest inference plan.
+local timed = lenet:plan { batch = 8 }:kernels()
+assert(#timed > 0 and #db:query("kernels", { net = "lenet" }) == #timed, "their times are stored")
 
 --- ms of the second asking, and the number of rows; what refuses to answer is counted as no row.
 local function time(ask)
@@ -97,6 +100,7 @@ for view in db:rows [[select name from sqlite_schema where type = 'view' and nam
   local name, where = view.name, "net = '" .. (of_view[view.name] or "lenet") .. "' and newest"
   if name == "v_reuse" then where = where .. " and a = 'conv1'" end
   if name == "v_net" then where = "name = 'lenet'" end
+  if name == "v_layer_value" then where = "plan_id = 3" end
   if name == "v_machine" then where = "true" end
   row("view", name, function()
     return db:sql(("select * from %s where %s"):format(name, where))

@@ -315,6 +315,14 @@ describe("the command line", function()
     assert.matches("\nlenet:4 ", out)
   end)
 
+  it("runs the bench of the store to its end", function()
+    local bench = support.shell("realpath scripts/bench/store.lua"):match "[^\n]+"
+    local out, code, said = neap("run " .. bench .. " 4 4")
+    assert.equal(0, code, said)
+    assert.matches("query kernels +[%d.]+ +[1-9]", out)
+    assert.matches("slowest query [%d.]+ ms, slowest view [%d.]+ ms\n$", out)
+  end)
+
   it("answers all that is asked of a plan, and refuses what says two things", function()
     local out = neap "plan lenet --train --fit 16MiB --peak --what-if batch=2 --what-if batch=4"
     local at = 1
