@@ -170,17 +170,21 @@ FROM (
   CROSS JOIN plan_op o USING (plan_id)
 );
 
--- What is the memory at the peak for? Storages, each by its largest value, and scratch.
+-- What is the memory at the peak for? Storages, each by its largest value, and scratch. Of packed rows, with the newest plan as v_layer
+-- has it.
 CREATE VIEW v_category AS
-SELECT p.net, p.mode, p.batch, p.newest, v.plan_id, v.category, sum(v.bytes) AS bytes, count(*) AS n_storage
-FROM v_plan p
-CROSS JOIN plan_value v USING (plan_id)
-WHERE v.region = 'arena' AND p.peak_step BETWEEN v.first_step AND v.last_step
-  AND NOT EXISTS (SELECT 1 FROM plan_value w
-                  WHERE w.plan_id = v.plan_id AND w.storage_no = v.storage_no AND w.clone = v.clone
+SELECT
+  p.net, p.mode, p.batch, p.used_no = n.used_no AS newest, v.plan_id,
+  (SELECT text FROM plan_word WHERE word_id = v.category) AS category, sum(v.bytes) AS bytes, count(*) AS n_storage
+FROM (SELECT net, mode, max(used_no) AS used_no FROM plan GROUP BY net, mode) n
+CROSS JOIN plan p ON p.net = n.net AND p.mode = n.mode
+CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0
+WHERE v.region = (SELECT word_id FROM plan_word WHERE text = 'arena') AND p.peak_step BETWEEN v.first_step AND v.last_step
+  AND NOT EXISTS (SELECT 1 FROM packed_value w
+                  WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no AND w.clone = v.clone
                     AND p.peak_step BETWEEN w.first_step AND w.last_step
                     AND (w.bytes > v.bytes OR (w.bytes = v.bytes AND w.value_no < v.value_no)))
-GROUP BY p.net, p.mode, p.batch, p.newest, v.plan_id, v.category
+GROUP BY p.net, p.mode, p.batch, newest, v.plan_id, v.category
 UNION ALL
 SELECT p.net, p.mode, p.batch, p.newest, p.plan_id, 'scratch', o.scratch_bytes, 1
 FROM v_plan p
@@ -201,41 +205,54 @@ CROSS JOIN plan_value v USING (plan_id)
 LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
 LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
--- What does each layer need? Storages are counted once, whatever the number of names on them. Of packed rows: words are compared by
--- their numbers, and a text is looked up once a layer. `newest` holds no query here: one that does is not asked before the groups are
--- made, of all plans of the net.
+-- What does each value add to its layer, by the layer's number? Storages are counted once, whatever the number of names on them. Of
+-- packed rows: words are compared by their numbers, and a text is looked up once a layer.
+CREATE VIEW v_layer_value AS
+SELECT
+  v.plan_id, v.layer,
+  iif(v.value_no = v.storage_no, v.bytes, 0) AS bytes,
+  iif(v.value_no = v.storage_no AND v.role = (SELECT word_id FROM plan_word WHERE text = 'parameter'), v.bytes, 0) AS parameter_bytes,
+  iif(p.peak_step BETWEEN v.first_step AND v.last_step
+        AND v.region = (SELECT word_id FROM plan_word WHERE text = 'arena')
+        AND NOT EXISTS (SELECT 1 FROM packed_value w
+                        WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no
+                          AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step), v.bytes, 0) AS peak_bytes
+FROM plan p
+CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0;
+
+-- What does each layer need? `newest` holds no query here: one that does is not asked before the groups are made, of all plans of the
+-- net.
 CREATE VIEW v_layer AS
 SELECT
   p.net, p.mode, p.batch, p.used_no = n.used_no AS newest, v.plan_id,
   (SELECT text FROM plan_word WHERE word_id = v.layer) AS layer,
-  coalesce(sum(v.bytes) FILTER (WHERE v.value_no = v.storage_no), 0) AS bytes,
-  coalesce(sum(v.bytes) FILTER (
-    WHERE v.value_no = v.storage_no AND v.role = (SELECT word_id FROM plan_word WHERE text = 'parameter')), 0) AS parameter_bytes,
-  coalesce(sum(v.bytes) FILTER (
-    WHERE p.peak_step BETWEEN v.first_step AND v.last_step
-      AND v.region = (SELECT word_id FROM plan_word WHERE text = 'arena')
-      AND NOT EXISTS (SELECT 1 FROM packed_value w
-                      WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no
-                        AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step)), 0) AS peak_bytes
+  sum(v.bytes) AS bytes, sum(v.parameter_bytes) AS parameter_bytes, sum(v.peak_bytes) AS peak_bytes
 FROM (SELECT net, mode, max(used_no) AS used_no FROM plan GROUP BY net, mode) n
 CROSS JOIN plan p ON p.net = n.net AND p.mode = n.mode
-CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0
+CROSS JOIN v_layer_value v USING (plan_id)
 GROUP BY p.net, p.mode, p.batch, newest, v.plan_id, v.layer;
 
--- What does each module need, with all layers below it? Layers are modules, too; `depth` counts the parts of the path.
+-- What does each module need, with all layers below it? Layers are modules, too; `depth` counts the parts of the path. The layers are
+-- those of one plan at a time, as a list [[path, bytes, ..], ..]: groups of v_layer's groups would be made of all plans.
 CREATE VIEW v_module AS
 SELECT
-  net, mode, batch, newest, plan_id,
-  (SELECT group_concat(value, '/')
-   FROM json_each('[' || replace(json_quote(layer), '/', '","') || ']') WHERE key <= part.key) AS module,
+  p.net, p.mode, p.batch, p.used_no = n.used_no AS newest, p.plan_id,
+  (SELECT group_concat(value, '/') FROM json_each(l.value, '$[0]') WHERE key <= part.key) AS module,
   part.key + 1 AS depth,
   count(*) AS n_layer,
-  sum(bytes) AS bytes,
-  sum(parameter_bytes) AS parameter_bytes,
-  sum(peak_bytes) AS peak_bytes
-FROM v_layer
-CROSS JOIN json_each('[' || replace(json_quote(layer), '/', '","') || ']') part
-GROUP BY net, mode, batch, newest, plan_id, depth, module;
+  sum(l.value ->> 1) AS bytes,
+  sum(l.value ->> 2) AS parameter_bytes,
+  sum(l.value ->> 3) AS peak_bytes
+FROM (SELECT net, mode, max(used_no) AS used_no FROM plan GROUP BY net, mode) n
+CROSS JOIN plan p ON p.net = n.net AND p.mode = n.mode
+CROSS JOIN json_each((
+  SELECT json_group_array(json_array(
+    json('[' || replace(json_quote((SELECT text FROM plan_word WHERE word_id = layer)), '/', '","') || ']'),
+    bytes, parameter_bytes, peak_bytes))
+  FROM (SELECT layer, sum(bytes) AS bytes, sum(parameter_bytes) AS parameter_bytes, sum(peak_bytes) AS peak_bytes
+        FROM v_layer_value v WHERE v.plan_id = p.plan_id GROUP BY layer))) l
+CROSS JOIN json_each(l.value, '$[0]') part
+GROUP BY p.net, p.mode, p.batch, newest, p.plan_id, depth, module;
 
 -- Who shares bytes with whom, and why is that safe? Ask with a = '...': all pairs of a large plan are many.
 CREATE VIEW v_reuse AS

@@ -281,6 +281,7 @@ local told = {
   ["view v_module"] = true, ["query module"] = true,
   ["view run_op"] = true, ["view v_program"] = true, ["view v_machine"] = true, -- machine_spec
   ["view subnet_op"] = true, ["view subnet_value"] = true,
+  ["view v_layer_value"] = true, -- what v_layer and v_module add up
   ["query who_reads"] = true, ["query choices"] = true, ["query category"] = true,
   ["query history"] = true, -- db_spec
   -- tests/questions/kernels_spec.lua

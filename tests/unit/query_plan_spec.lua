@@ -56,17 +56,19 @@ describe("SQLite's plan", function()
     end
   end
 
-  it("of v_layer asks for the newest plan before it reads values", function()
-    local at, of_plan, of_values = 0, nil, nil
-    for _, row in ipairs(assert(db:sql [[explain query plan
-        select * from v_layer where net = 'x' and newest]])) do
-      at = at + 1
-      if row.detail:find("SEARCH p USING INDEX plan_used (net=? AND mode=? AND used_no=?)", 1, true)
-        then of_plan = at end
-      if row.detail:find "^SEARCH v " then of_values = of_values or at end
-    end
-    assert.is_truthy(of_plan and of_values and of_plan < of_values)
-  end)
+  for _, view in ipairs { "v_layer", "v_category", "v_module" } do
+    it("of " .. view .. " asks for the newest plan before it reads values", function()
+      local at, of_plan, of_values = 0, nil, nil
+      for _, row in ipairs(assert(db:sql("explain query plan select * from " .. view
+          .. " where net = 'x' and newest"))) do
+        at = at + 1
+        if row.detail:find("SEARCH p USING INDEX plan_used (net=? AND mode=? AND used_no=?)", 1,
+            true) then of_plan = of_plan or at end
+        if row.detail:find "^SEARCH v " then of_values = of_values or at end
+      end
+      assert.is_truthy(of_plan and of_values and of_plan < of_values)
+    end)
+  end
 
   it("of canned queries reads no large table as a whole", function()
     local n = 0
