@@ -350,6 +350,32 @@ describe("the command line", function()
     assert.matches("says batch twice", said)
   end)
 
+  it("answers changes beside one that can't be had, and names that one", function()
+    local words = "plan lenet --what-if batch=2 --what-if policy=offfset --what-if batch=x \z
+      --what-if batch=4"
+    local out, code, said = neap(words)
+    assert.equal(1, code)
+    assert.matches("with batch=2.*with batch=4", out)
+    assert.matches("^neap: policy=offfset: [^\n]*\"offset\"", said)
+    assert.matches("\nneap: batch=x: [^\n]*integer", said)
+
+    -- as JSON: a line each, those that could not be had last
+    out, code = neap(words .. " --json")
+    assert.equal(1, code)
+    local lines = {}
+    for line in out:gmatch "[^\n]+" do lines[#lines + 1] = cjson.decode(line) end
+    assert.equal(4, #lines)
+    assert.equal("policy=offfset", lines[3].error.change)
+    assert.matches("offset", lines[3].error.message)
+    assert.equal("batch=x", lines[4].error.change)
+
+    -- one alone that can't be had leaves no overview in its place
+    out, code, said = neap "plan lenet --what-if batch=x"
+    assert.equal(1, code)
+    assert.is_nil(out:find("arena", 1, true), out)
+    assert.matches("batch=x", said)
+  end)
+
   it("lists and shows profiles", function()
     assert.matches("conv_1", (neap "profile run lenet:2 --train --steps 2"))
     assert.matches("conv_1.*percent" and "conv_1", (neap "profile show"))

@@ -166,9 +166,10 @@ function cli.handler(err)
 end
 
 --- An error as JSON on standard output, for who asked for JSON: its fields, of a refused limit the
--- batch that would fit, too; of one that is a text code "error", of wrong use "usage", and message.
-local function show_error(err, text)
-  local fields = { code = "error", message = text }
+-- batch that would fit, too; of one that is a text code "error", of wrong use "usage", and message;
+-- and the change that it is of, where there were several.
+local function show_error(err, text, change)
+  local fields = { code = "error", message = text, change = change }
   if getmetatable(err) == Stop then
     fields.code = "usage"
   elseif type(err) == "table" then
@@ -181,6 +182,20 @@ end
 --- The exit code of a command that was interrupted, by whichever signal.
 function cli.interrupt_code() return core.interrupt_code and core.interrupt_code() or 130 end
 
+--- Says an error on standard error, and with `json` as JSON, too.
+-- @param change string|nil which of several changes it is of
+function cli.tell(err, json, change)
+  -- What has been printed comes before the message.
+  io.stdout:flush()
+
+  -- What would fit is looked for now, where it is told.
+  pcall(require("neap.memory.refusal").say_fits, err)
+  local is_silent = type(err) == "table" and not (getmetatable(err) or {}).__tostring
+  local text = is_silent and "(the error is a table)" or tostring(err)
+  io.stderr:write("neap: ", change and change .. ": " or "", text, "\n")
+  if json then show_error(err, text, change) end
+end
+
 --- Says what went wrong. @return exit code
 local function fail(err, json)
   if getmetatable(err) == Stop then
@@ -191,18 +206,9 @@ local function fail(err, json)
     return err.code
   end
 
-  -- What has been printed comes before the message.
-  io.stdout:flush()
-  local is_table = type(err) == "table"
-
-  -- What would fit is looked for now, where it is told.
-  pcall(require("neap.memory.refusal").say_fits, err)
-  local text = is_table and not (getmetatable(err) or {}).__tostring and "(the error is a table)"
-    or tostring(err)
-  io.stderr:write("neap: ", text, "\n")
-  if json then show_error(err, text) end
+  cli.tell(err, json)
   core.end_runs(err) -- those that are going on: nobody goes on with them
-  return is_table and rawget(err, "code") == "interrupted" and cli.interrupt_code() or 1
+  return type(err) == "table" and rawget(err, "code") == "interrupted" and cli.interrupt_code() or 1
 end
 
 --- What stands for `neap run`: -e, a Lua file, or `-` as the first word.

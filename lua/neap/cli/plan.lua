@@ -75,16 +75,31 @@ local function batch_that_fits(file, memory, train, bytes)
   return (require("neap").fit_batch(file.net or file.model, o))
 end
 
---- What can be asked of a plan, by option, in the order of the answers. Each gives a list of
--- reports.
-local answers = {
-  { "what_if", function(plan, changes)
-    local reports = {}
-    for i, words in ipairs(changes) do
-      reports[i] = plan:whatif(require("neap.plan.whatif").of_words(words))
+--- Answers to each change. One that can't be had takes nothing from the others, unless nobody
+-- would be there to read them.
+-- @return reports; and of changes that can't be had { change = words, err = why }
+local function what_if(plan, changes)
+  local whatif = require "neap.plan.whatif"
+  local reports, refused = {}, {}
+  for _, words in ipairs(changes) do
+    local ok, answer = xpcall(function() return plan:whatif(whatif.of_words(words)) end,
+      require("neap.cli").handler)
+    local code = type(answer) == "table" and rawget(answer, "code")
+    if ok then
+      reports[#reports + 1] = answer
+    elseif code == "memory" or code == "interrupted" then
+      error(answer, 0)
+    else
+      refused[#refused + 1] = { change = table.concat(words, " "), err = answer }
     end
-    return reports
-  end },
+  end
+  return reports, refused
+end
+
+--- What can be asked of a plan, by option, in the order of the answers. Each gives a list of
+-- reports, and may give one of what was refused.
+local answers = {
+  { "what_if", what_if },
   { "doctor", function(plan) return { plan:doctor() } end },
   { "curve", function(plan, of) return { plan:curve(of) } end },
   { "why", function(plan, names) return { plan:why(names[1], names[2]) } end },
@@ -94,17 +109,19 @@ local answers = {
   { "explain", function(plan, names) return { plan:explain(names[1]) } end },
 }
 
---- Answers to all that is asked. @return reports, one after the other
+--- Answers to all that is asked. @return reports, one after the other, and what was refused
 local function answer(plan, args)
-  local reports = {}
+  local reports, refused = {}, {}
   for _, entry in ipairs(answers) do
     local asked = args[entry[1]]
     -- `--what-if` may be repeated, so that none is an empty list
     if asked and not (entry[1] == "what_if" and #asked == 0) then
-      options.append(reports, entry[2](plan, asked))
+      local given, not_given = entry[2](plan, asked)
+      options.append(reports, given)
+      options.append(refused, not_given or {})
     end
   end
-  return reports
+  return reports, refused
 end
 
 --- The plan, and what was assumed for it. A refusal is kept as a run that never began: what did not
@@ -169,7 +186,7 @@ return {
     command:option "--what-if":args "+":count "*":argname "<name=value>"
       :description "The plan made again with a change: batch=128, without=block2, dtype=bf16, or \z
         a memory option, budget=2MiB. After NET; several words are one change, several \z
-        --what-if several."
+        --what-if several: one that can't be had leaves the others their answers."
     command:option "--curve":choices { "batch", "budget", "policy" }
       :description "Plans of several batches, of budgets down to the least that can be met, or of \z
         all policies."
@@ -217,11 +234,12 @@ return {
     end
     if args.dot then draw(plan, "dot", args.dot) end
 
-    local reports = answer(plan, args)
+    local reports, refused = answer(plan, args)
+    local is_answered = #reports + #refused > 0
     if args.fit and not args.json then
       print(("largest batch %d: one row more takes more than %s"):format(batch, args.fit))
     end
-    if #reports == 0 and (args.fit or args.json) then reports = { plan:forecast() } end
+    if not is_answered and (args.fit or args.json) then reports = { plan:forecast() } end
     -- what has no title of its own is named by the plan's
     local is_named = #reports == 0 or args.fit or rawget(reports[1], "_title")
     if not is_named and not args.json then print(plan) end
@@ -230,8 +248,12 @@ return {
       if i > 1 and not args.json then print() end
       cli.show(report, args)
     end
-    if #reports == 0 and not (args.svg or args.dot) then
+    if #reports == 0 and #refused == 0 and not (args.svg or args.dot) then
       print(overview(plan, args, memory, assumed))
     end
+
+    -- What could not be answered comes last, where it is seen, each with its change.
+    for _, no in ipairs(refused) do cli.tell(no.err, args.json, no.change) end
+    return #refused > 0 and 1 or nil
   end,
 }
