@@ -320,6 +320,29 @@ y = Flatten(q)]]):format(zero))
     assert.are.same({ { 1, 2, 3, 3 }, { 3, 4, 5, 7 } }, product:totable())
   end)
 
+  it("subtract a zero point of each column, of more columns than are multiplied at once", function()
+    local M <const>, K <const>, N <const> = 2, 3, 300
+    local a, b, zero, want = {}, {}, {}, {}
+    for l = 1, K do b[l] = {} end
+    for j = 1, N do
+      zero[j] = j * 7 % 11
+      for l = 1, K do b[l][j] = (j * 5 + l * 3) % 13 end
+    end
+    for i = 1, M do
+      a[i], want[i] = {}, {}
+      for l = 1, K do a[i][l] = (i + l) % 3 end
+      for j = 1, N do
+        local sum = 0
+        for l = 1, K do sum = sum + a[i][l] * (b[l][j] - zero[j]) end
+        want[i][j] = sum
+      end
+    end
+    local one = neap.tensor(1.0)
+    local y = neap.q_linear_mat_mul(neap.tensor(a, "i8"), one, nil, neap.tensor(b, "i8"), one,
+      neap.tensor(zero, "i8"), one, neap.tensor(0, "i8"))
+    assert.are.same(want, y:totable())
+  end)
+
   it("are what QLinearMatMul by fixed weights becomes", function()
     for _, dtype in ipairs { "i8", "u8" } do
       local net = neap.net_from(([[
