@@ -204,6 +204,115 @@ describe("a net that is exported to ONNX", function()
     assert.equal("what was there", file:read "a")
   end)
 
+  it("has no numbers of one batch where the batch is known later", function()
+    local path = folder.path .. "/m.onnx"
+    local function exported(f)
+      local m = neap.nn.Sequential { input = { 3 }, neap.nn.Linear { 3, 5 }, neap.nn.Lambda(f) }
+      return m:eval(), neap.export(m, path, { batch = "n" })
+    end
+    local function same(f)
+      local m = exported(f)
+      local g = assert(neap.import(path))
+      for _, n in ipairs { 1, 2, 3, 5 } do
+        local x = neap.randn(n, 3)
+        assert.is_true(g(x):close(m(x), { rtol = 1e-5, atol = 1e-6 }), "batch " .. n)
+      end
+    end
+    local function refused(why, f)
+      os.remove(path)
+      local _, ok, message, code, list = exported(f)
+      assert.is_nil(ok)
+      assert.matches(why, message)
+      assert.equal("data", code)
+      assert.equal(1, #list)
+      assert.is_nil(io.open(path))
+    end
+
+    -- What is one value over and over, or counts, is as many as the batch says.
+    same(function(x)
+      return x * neap.full { x.shape[1], 5, value = 3 } + neap.zeros(1, x.shape[1], 5):squeeze(1)
+    end)
+    same(function(x) return x + neap.arange(0, x.shape[1]):reshape { -1, 1 } end)
+    -- The same numbers at the batch that is written, of which one are as many at any.
+    same(function(x)
+      local two = x:narrow(1, 1, 1):expand(2, 5) + neap.ones(2, 5)
+      return x + neap.ones(x.shape[1], 5) + two:sum(1, { keepdim = true })
+    end)
+
+    -- Other numbers, ways and ops are refused.
+    refused("Mul %(op \"mul_1\": the numbers of \".*\" depend on n", function(x)
+      return x:matmul(x:transpose(1, 2)) * neap.eye(x.shape[1])
+    end)
+    refused("Sub %(op \"sub_1\": its input 1 depends on n", function(x)
+      local a, b = x:relu(), x:tanh()
+      if x.shape[1] > 2 then a, b = b, a end
+      return a - b
+    end)
+    refused("Tanh %(op \"tanh_1\": which op it is depends on n", function(x)
+      return x.shape[1] > 2 and x:relu() or x:tanh()
+    end)
+    for _, least in ipairs { 2, 3 } do
+      refused("Add %(op \"add_1\": whether it is there depends on n", function(x)
+        local is_long = (x.shape[1] > 2) == (least > 2)
+        return is_long and x:relu() + x or x:relu()
+      end)
+    end
+  end)
+
+  it("of a file's function says what keeps it from other sizes", function()
+    local model = neap.nn.Sequential { input = { 3 }, neap.nn.Linear { 3, 4 } }
+    local path = folder.path .. "/m.onnx"
+    assert(neap.export(model:eval(), path))
+    local f = assert(neap.import(path))
+    assert(neap.export(f, path, { batch = "n" }))
+    local x = neap.randn(5, 3)
+    assert.is_true(model(x):close(assert(neap.import(path))(x), { rtol = 1e-5, atol = 1e-6 }))
+
+    local rows = neap.nn.Sequential { input = { 3 }, neap.nn.Lambda(function(y)
+      return y:reshape { 1, 3 }
+    end) }
+    assert(neap.export(rows:eval(), path))
+    local ok, message, code = neap.export(assert(neap.import(path)), path, { batch = "n" })
+    assert.is_nil(ok)
+    assert.equal("data", code)
+    assert.matches("m.onnx: Reshape .*can't become %(1,3%)", message)
+  end)
+
+  it("has no ways of one batch through branches, or to its outputs", function()
+    local function refused(why, f)
+      local m = neap.nn.Sequential { input = { 3 }, neap.nn.Lambda(f) }
+      local ok, message = neap.export(m:eval(), folder.path .. "/m.onnx", { batch = "n" })
+      assert.is_nil(ok)
+      assert.matches(why, message)
+    end
+    local function branch(f)
+      return function(x)
+        return x.net:If(x:sum():gt(0), function(net) return f(net, x) end,
+          function(net) return net:Neg(x) end)
+      end
+    end
+    refused("Tanh %(op \".*\": which op it is depends on n", branch(function(net, x)
+      return x.shape[1] > 2 and net:Relu(x) or net:Tanh(x)
+    end))
+    refused("its input 1 depends on n", branch(function(net, x)
+      local a, b = net:Relu(x), net:Tanh(x)
+      if x.shape[1] > 2 then a, b = b, a end
+      return net:Sub { a, b }
+    end))
+    refused("its slope depends on n", branch(function(net, x)
+      return net:LeakyRelu(x, "leaky", { slope = x.shape[1] / 10 })
+    end))
+    refused("result 1 of its then_net depends on n", branch(function(net, x)
+      local a, b = net:Relu(x), net:Tanh(x)
+      return x.shape[1] > 2 and a or b
+    end))
+    refused("output .*: what it is depends on n", function(x)
+      local a, b = x:relu(), x:tanh()
+      if x.shape[1] > 2 then a, b = b, a end
+      return a, b
+    end)
+  end)
+
   it("refuses what it can't read", function()
     local model, path = neap.zoo.lenet(), folder.path .. "/m.onnx"
     local function refused(why, o, to)

@@ -139,33 +139,10 @@ local function of_model(model, o, net, dims)
   end
 end
 
---- Why two nets are not one net at two sizes, nil where they are.
-local function differs(a, b)
-  local one, other = a:_ops(), b:_ops()
-  for i = 1, math.max(#one, #other) do
-    local x, y = one[i], other[i]
-    if not x or not y or x.type ~= y.type then
-      return ("%s in the place of %s"):format(y and y.type or "nothing", x and x.type or "nothing")
-    end
-  end
-end
-
---- What a net's blobs are called in the same net at another size, where that is otherwise: numbers
--- of the net's own have names that follow from them.
-local function names_of(a, b)
-  local names, other = {}, b:_ops()
-  for i, row in ipairs(a:_ops()) do
-    for k, name in ipairs(row.inputs) do
-      local own = other[i].inputs[k]
-      if name and own and own ~= name then names[name] = own end
-    end
-  end
-  return names
-end
-
 --- The net at sizes, and with each of them doubled.
 -- @tparam function build {name = size} -> {net =, ..}
--- @return {net =, ..}, symbols as neap.onnx.out takes them; nil, why
+-- @return {net =, ..}, symbols as neap.onnx.out takes them; nil, why: an error, or {lacking = list}
+-- where these are nets of other ops
 local function nets_at(build, names, sizes)
   local ok, base = pcall(build, sizes)
   if not ok then return nil, base end
@@ -176,18 +153,15 @@ local function nets_at(build, names, sizes)
     local built
     ok, built = pcall(build, twice)
     if not ok then return nil, built end
-    local why = differs(base.net, built.net)
-    if why then
-      return nil, core.error { code = "data", message = ("where %s is %d the net has %s, so that \z
-        no one file can say both"):format(name, twice[name], why) }
-    end
-    symbols[k] = { name = name, size = sizes[name], net = built.net, built = built,
-      names = names_of(base.net, built.net) }
+    local row = out.differs(base.net, built.net, name)
+    if row then return nil, { lacking = { row } } end
+    symbols[k] = { name = name, size = sizes[name], net = built.net, built = built }
   end
   return base, symbols
 end
 
---- The first of several sizes at which nets can be built.
+--- The first of several sizes at which nets can be built. Raises {why = an error | lacking = list}
+-- where there is none.
 local function first_nets(build, names, candidates)
   local first
   for _, sizes in ipairs(candidates) do
@@ -195,7 +169,7 @@ local function first_nets(build, names, candidates)
     if base then return base, symbols end
     first = first or symbols
   end
-  error(first, 0)
+  error(type(first) == "table" and rawget(first, "lacking") and first or { why = first }, 0)
 end
 
 -- ---- numbers ------------------------------------------------------------------------------------
@@ -236,10 +210,10 @@ local function numbers_of(ws, base, symbols)
   local function is_sized(k, name) return all[k].sized ~= nil and all[k].sized[name] ~= nil end
 
   --- Numbers at all sizes, and a size that changes them; nil of those that none does.
-  local function numbers_at(name)
+  local function numbers_at(name, twins)
     local list
     for k, symbol in ipairs(symbols) do
-      local other = symbol.names[name] or name
+      local other = twins[k] or name
       if other ~= name or is_sized(1, name) or is_sized(k + 1, other) then
         list = list or { fetch_of(1, name) }
         local t = fetch_of(k + 1, other)
@@ -247,9 +221,7 @@ local function numbers_of(ws, base, symbols)
       end
     end
     if not list or not list.symbol then return nil end
-    for k, symbol in ipairs(symbols) do
-      list[k + 1] = fetch_of(k + 1, symbol.names[name] or name)
-    end
+    for k in ipairs(symbols) do list[k + 1] = fetch_of(k + 1, twins[k] or name) end
     return list
   end
   return function(name) return fetch_of(1, name) end, numbers_at
@@ -349,7 +321,8 @@ local function of_names(what, o, net)
   local sizes = {}
   for _, name in ipairs(names) do sizes[name] = math.max(own[name], net == what and 1 or 2) end
   if #names > 0 then
-    local build = net == what and of_net(net, dims) or of_model(what, o, net, dims)
+    local is_model = type(what) == "table" and rawget(what, "_is_module")
+    local build = is_model and of_model(what, o, net, dims) or of_net(net, dims)
     return first_nets(build, names, { sizes })
   end
   return { net = net }, {}
@@ -360,22 +333,27 @@ end
 --   the file
 return function(what, path, o, net, ws)
   local base, symbols
-  local is_open = type(what) == "table" and rawget(what, "_open") and #what._open.names > 0
-  if is_open and not o.dims and not o.batch then
-    local ok
-    ok, base, symbols = pcall(of_function, what)
-    if not ok then
-      if type(base) ~= "table" or not base.message then error(base, 0) end
-      return nil, ("%s: %s"):format(path, base.message), "data"
-    end
-  else
-    base, symbols = of_names(what, o, net)
+  local is_table = type(what) == "table"
+  local is_open = is_table and rawget(what, "_open") and #what._open.names > 0
+  local by_file = is_open and not o.dims and not o.batch
+  local ok
+  ok, base, symbols = pcall(by_file and of_function or of_names, what, o, net)
+  if not ok then
+    local list = type(base) == "table" and rawget(base, "lacking")
+    if list then return nil, lacking_text(path, list), "data", list end
+    local err = type(base) == "table" and rawget(base, "why")
+    if not err then error(base, 0) end
+    -- A file's net is no caller's mistake.
+    local is_file = is_table and what ~= net and not rawget(what, "_is_module")
+    if not is_file or type(err) ~= "table" or not err.message then error(err, 0) end
+    return nil, ("%s: %s"):format(path, err.message), "data"
   end
   local fetch, numbers_at = numbers_of(ws, base, symbols)
 
   -- Names that are written again get one for each version.
   net = base.net
   local outputs = outputs_of(net, o)
+  for _, symbol in ipairs(symbols) do symbol.outputs = outputs_of(symbol.net, o) end
   if has_versions(net) then
     net = net:expand { fuse = false }
     for _, symbol in ipairs(symbols) do symbol.net = symbol.net:expand { fuse = false } end

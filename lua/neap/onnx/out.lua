@@ -200,8 +200,39 @@ end
 local State = {}
 State.__index = State
 
---- The net whose ops are written; `view.net` says its types.
-function State:net() return self.sub or self.view.net end
+--- The net whose ops a view shows; `view.net` says its types.
+local function ops_of(view) return view.sub or view.net end
+
+--- The net whose ops are written.
+function State:net() return ops_of(self.view) end
+
+--- Whether two ops read as many inputs and leave the same ones out.
+local function same_slots(x, y)
+  for k = 1, math.max(#x.inputs, #y.inputs) do
+    local one, other = x.inputs[k] or false, y.inputs[k] or false
+    if (one == false) ~= (other == false) then return false end
+  end
+  return #x.outputs == #y.outputs
+end
+
+--- The first op that two nets, of which one has another size, don't have alike: as what is lacking
+-- is listed; nil where there is none.
+-- @param name of the size
+function out.differs(a, b, name)
+  local one, other = a:_ops(), b:_ops()
+  for i = 1, math.max(#one, #other) do
+    local x, y = one[i], other[i]
+    local row, why = x or y, nil
+    if not x or not y then
+      why = "whether it is there depends on %s"
+    elseif x.type ~= y.type then
+      why = "which op it is depends on %s"
+    elseif not same_slots(x, y) then
+      why = "what it reads depends on %s"
+    end
+    if why then return { op = row.type, node = row.name, why = why:format(name) } end
+  end
+end
 
 --- Attributes of an op, of which one that another size changes must not be read.
 -- @param others views of nets that have another size each
@@ -211,7 +242,7 @@ local function attrs_of(net, i, others)
   -- An attribute that is another one where a size is twice as large can't be a number of a file
   -- that leaves the size open: whoever reads it fails, and the op is lacking.
   for k, other in ipairs(others) do
-    local same = other.net:_attrs(i)
+    local same = ops_of(other):_attrs(i)
     for key, value in pairs(attrs) do
       local text, with = tostring(value), tostring(same[key])
       if type(value) == "table" and type(same[key]) == "table" then
@@ -282,7 +313,7 @@ function State:value_of(name)
   -- What no op makes is declared: it belongs to the outermost net, wherever it is read.
   local model = self.model
   local row = model.view.net:_blob(name)
-  local tensors = row.role ~= "input" and model.numbers_at(name)
+  local tensors = row.role ~= "input" and model.numbers_at(name, {})
   if tensors then
     v = model.sized_value(name, tensors)
   else
@@ -297,6 +328,45 @@ function State:value_of(name)
   return v
 end
 
+--- Whether a name in the net that is written and one in a net of another size are one operand of a
+-- subnet, which may be called otherwise.
+local function is_same_operand(view, name, other, twin)
+  local at = view.takes and view.takes[name]
+  return name == twin or at ~= nil and at == other.takes[twin]
+end
+
+--- Whether a blob holds numbers, which no op makes and nobody feeds.
+local function has_numbers(net, name)
+  local row = name and net:_blob(name)
+  return row and row.role ~= "input" and row.role ~= "activation" and row.role ~= "output"
+end
+
+--- The value that is read under a name which is another one at other sizes: numbers of a net's own
+-- are called after what they are. Whatever else is so is no value that a file can say.
+-- @param twins {name in the net of each other size, ..}, @param what it is said to be
+function State:resolve(op, name, twins, what)
+  local model, by = self.model, nil
+  for k, other in ipairs(self.others) do
+    local is_same = is_same_operand(self.view, name, other, twins[k])
+    if not is_same then by = by or self.others.names[k] end
+  end
+  if not by then return self:value_of(name) end
+
+  local is_number = has_numbers(model.view.net, name)
+  for k, other in ipairs(model.root.others) do
+    is_number = is_number and has_numbers(other.net, twins[k])
+  end
+  if not is_number then op:lacks("%s depends on %s", what, by) end
+
+  -- The same numbers may be read elsewhere by one name at all sizes: they are another value.
+  local key = name .. "\0" .. table.concat(twins, "\0")
+  if not model.sized[key] then
+    local tensors = model.numbers_at(name, twins)
+    model.sized[key] = tensors and model.sized_value(name, tensors) or self:value_of(name)
+  end
+  return model.sized[key]
+end
+
 --- The writer of an op, or nil.
 local function writer_of(type_name)
   local f = ops.out[type_name]
@@ -308,11 +378,14 @@ end
 function State:write(i, row)
   local op = setmetatable({ row = row, state = self, ins = {}, results = {}, index = i }, Op)
 
-  for k, name in ipairs(row.inputs) do op.ins[k] = name and self:value_of(name) or nil end
+  for k, name in ipairs(row.inputs) do
+    local twins = kit.map(self.others, function(other) return other.rows[i].inputs[k] end)
+    op.ins[k] = name and self:resolve(op, name, twins, ("its input %d"):format(k)) or nil
+  end
   for k, name in ipairs(row.outputs) do
     op.results[k] = name and self:type_of(name) or { unwanted = true }
   end
-  op.attrs = attrs_of(self:net(), i, self.sub and {} or self.others)
+  op.attrs = attrs_of(self:net(), i, self.others)
   local writer = writer_of(row.type) or op:lacks()
 
   local values = table.pack(writer(op, table.unpack(op.ins, 1, #row.inputs)))
@@ -355,6 +428,18 @@ end
 --- Writes a net's ops; what ONNX has no op for is listed, and goes on as if it had one.
 function State:run(outputs)
   local list = self.model.lacking
+  for k, other in ipairs(self.others) do
+    local row = out.differs(self:net(), ops_of(other), self.others.names[k])
+    if row then
+      -- Nothing is said of ops that are others: what they give stands for something.
+      list[#list + 1] = row
+      for _, name in ipairs(outputs) do
+        self.env[name] = { name = name, dims = {}, dtype = "f32" }
+      end
+      return
+    end
+    other.rows = ops_of(other):_ops()
+  end
   for _, item in ipairs(needed(self:net():_ops(), outputs)) do
     local i, row = table.unpack(item)
     local ok, err = pcall(self.write, self, i, row)
@@ -391,31 +476,42 @@ local function typed_net(sub, bound, size_of)
   return net
 end
 
---- A subnet as a state sees it: `inputs` are values by the names it takes.
-function State:enter(sub, bound, nodes)
-  local model = self.model
+--- The subnet of an op's attribute as a state sees it, with the values of the names it takes.
+function State:enter(op, attr, bound, nodes)
+  local model, from = self.model, op.state
+  local sub = from:net():_subnets(op.index)[attr]
 
   -- At the sizes of the outer nets, so that sizes within are known to depend on the same.
-  local function view(k)
-    local typed = typed_net(sub, bound, function(size)
+  local function view(k, own)
+    if #own.takes ~= #sub.takes then
+      op:lacks("what its %s reads depends on %s", attr, from.others.names[k - 1])
+    end
+    local typed, takes = typed_net(own, bound, function(size)
       return type(size) == "table" and size.sizes[k] or size
-    end)
-    return { net = typed }
+    end), {}
+    for i, name in ipairs(own.takes) do takes[name] = i end
+    return { net = typed, sub = own.net, takes = takes }
   end
   local others = { names = self.others.names }
-  for k in ipairs(self.others) do others[k] = view(k + 1) end
-  local inner = setmetatable({ model = model, view = view(1), others = others,
-    nodes = nodes, sub = sub.net, env = setmetatable({}, { __index = self.env }) }, State)
+  for k, other in ipairs(from.others) do
+    others[k] = view(k + 1, ops_of(other):_subnets(op.index)[attr])
+  end
+  local inner = setmetatable({ model = model, view = view(1, sub), others = others,
+    nodes = nodes, env = setmetatable({}, { __index = self.env }) }, State)
 
   for k, name in ipairs(sub.takes) do inner.env[name] = bound[k] end
-  inner:run(sub.net:_output_names())
-  return inner, kit.map(sub.net:_output_names(), function(name) return inner:value_of(name) end)
+  local names = sub.net:_output_names()
+  inner:run(names)
+  return inner, kit.map(names, function(name, i)
+    local twins = kit.map(others, function(other) return other.sub:_output_names()[i] end)
+    return inner:resolve(op, name, twins, ("result %d of its %s"):format(i, attr))
+  end)
 end
 
 --- The subnet of an op's attribute as a graph: `inputs` are values by the names it takes, `finish`
 -- gives the graph's outputs from the values of what it gives.
 function Op:graph(attr, bound, inputs, finish)
-  local inner, results = self.state:enter(self.state:net():_subnets(self.index)[attr], bound, {})
+  local inner, results = self.state:enter(self, attr, bound, {})
   local op = setmetatable({ row = self.row, state = inner, ins = {}, attrs = {} }, Op)
   results = finish and finish(op, inner, results) or results
   return { kind = "graph", value = { nodes = inner.nodes, inputs = inputs,
@@ -437,7 +533,7 @@ end
 
 --- Writes the ops of another subnet within this state: its results.
 function State:inline(op, attr, bound)
-  local _, results = self:enter(op.state:net():_subnets(op.index)[attr], bound, self.nodes)
+  local _, results = self:enter(op, attr, bound, self.nodes)
   return results
 end
 
@@ -514,8 +610,8 @@ end
 local function name_outputs(state, names)
   local op = setmetatable({ row = { name = "outputs", outputs = {} }, state = state, ins = {} }, Op)
   local seen = {}
-  return kit.map(names, function(name)
-    local v = state:value_of(name)
+  return kit.map(names, function(name, i)
+    local v = state.model.outputs[i]
     if not v.node or seen[v] then
       local copy = op:node("Identity", { v })
       copy.dims, copy.dtype, v = v.dims, v.dtype, copy
@@ -637,10 +733,29 @@ end
 
 out.OLDEST, out.NEWEST = 13, 24
 
+--- The values of the outputs, of which one that is another one at another size is lacking.
+local function read_outputs(state, o)
+  local model = state.model
+  for i, name in ipairs(o.outputs) do
+    local row = { type = "output", name = name, outputs = { name } }
+    local twins = kit.map(model.symbols, function(symbol) return symbol.outputs[i] end)
+    local op = setmetatable({ row = row, state = state, ins = {} }, Op)
+    local ok, v = pcall(state.resolve, state, op, name, twins, "what it is")
+    local lacks = not ok and type(v) == "table" and rawget(v, "lacks")
+    if not ok and not lacks then error(v, 0) end
+    if lacks then
+      table.insert(model.lacking, { op = row.type, node = name, why = lacks })
+    else
+      model.outputs[i] = v
+    end
+  end
+end
+
 local function translate(o, opset)
   local model = { view = { net = o.net }, opset = opset, needs = out.OLDEST, constants = {},
     lacking = {}, fetch = o.fetch, numbers_at = o.numbers_at or function() end, env = {},
-    taken = {}, named = {}, nodes_taken = {}, used = {}, symbols = o.symbols or {} }
+    taken = {}, named = {}, nodes_taken = {}, used = {}, symbols = o.symbols or {},
+    sized = {}, outputs = {} }
   local others = { names = kit.map(model.symbols, function(symbol) return symbol.name end) }
   for k, symbol in ipairs(model.symbols) do others[k] = { net = symbol.net } end
   local state = setmetatable({ model = model, view = model.view, env = model.env, nodes = {},
@@ -648,6 +763,7 @@ local function translate(o, opset)
   model.root, model.value_of_symbol = state, symbol_values(model)
   model.sized_value = sized_values(model)
   state:run(o.outputs)
+  if #model.lacking == 0 then read_outputs(state, o) end
   return model, state
 end
 
@@ -655,9 +771,10 @@ end
 -- is empty then.
 -- @param o {net = whose names are written once, outputs = names, fetch = f(name) -> tensor,
 --   opset =, symbols = {{name = of a size that is known when the model runs, size = what it is in
---   `net`, net = the same with twice that size}, ..}, numbers_at = f(name) -> of numbers that sizes
---   change {tensor in `net`, in the net of each symbol.., symbol = name of a size that does}, nil
---   of others}
+--   `net`, net = the same with twice that size, outputs = what they are called there}, ..},
+--   numbers_at = f(name, {name in the net of each symbol, where it is another}) -> of numbers that
+--   sizes change {tensor in `net`, in the net of each symbol.., symbol = name of a size that does},
+--   nil of others}
 -- Where no opset is asked for a first writing tells which the newest of its ops needs; a second one
 -- is written for that, and may have newer forms of others.
 function out.model(o)
