@@ -49,7 +49,7 @@ end)
 
 --- Pooled values and gradients, to the second order, of halves between two convolutions by 1, which
 -- leave the numbers as they are; and whether the pool's result lies in blocks.
-local function between_convolutions(name, attrs, shape, dtype, engine)
+local function between_convolutions(name, attrs, shape, dtype, engine, given)
   local net = neap.net "between"
   local x = net:input("x", shape, dtype)
   local channels, ones = shape[2], { shape[2], shape[2] }
@@ -72,6 +72,7 @@ local function between_convolutions(name, attrs, shape, dtype, engine)
   ws:feed("x", neap.randn(shape):to(dtype))
   ws:feed("more", special)
   ws:feed("c", neap.randn(c.shape):to(dtype))
+  for key, t in pairs(given or {}) do ws:feed(key == "c" and c or key, t:to(dtype)) end
   local program <close> = ws:compile(net, { engine = engine })
   program:run()
   local is_blocked = false
@@ -119,6 +120,18 @@ describe("a pool of halves", function()
 end)
 
 describe("a pool of halves in blocks", function()
+  it("adds gradients in the order of the windows, as the plain loops do", function()
+    -- One element wins three windows: 2^30 - 2^30 + 1 is 1 in that order alone.
+    local x, c = neap.zeros(2, 16, 8, 8), neap.zeros(2, 16, 8, 6)
+    for row = 1, 8 do
+      x[{ 1, 3, row, 3 }] = 1
+      c[{ 1, 3, row, 1 }], c[{ 1, 3, row, 2 }], c[{ 1, 3, row, 3 }] = 2 ^ 30, -2 ^ 30, 1
+    end
+    local got = between_convolutions("MaxPool", { kernel = { 1, 3 }, stride = 1 }, { 2, 16, 8, 8 },
+      "bf16", nil, { x = x, c = c })
+    assert.equal(1, got[2]:to "f32"[{ 1, 3, 4, 3 }])
+  end)
+
   it("widens rows, not whole operands", function()
     if not support.has_engine "dnnl" then return end
     local net = neap.net "rows"
