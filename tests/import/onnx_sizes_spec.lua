@@ -124,6 +124,18 @@ describe("an ONNX file with ranges of sizes", function()
     assert.equal(12, #names())
   end)
 
+  it("keeps the size that was asked for again, and lets go of an older one", function()
+    local folder <close> = kit.folder()
+    local f = assert(neap.import(folder:write("m.onnx", attention()),
+      { dims = { batch = 1, seq = 4 } }))
+    for batch = 2, 65 do f(neap.randn(batch, 5, 3)) end
+    f(neap.randn(2, 5, 3))
+    f(neap.randn(66, 5, 3))
+    local planned = neap.memory().n_planned
+    f(neap.randn(2, 5, 3))
+    assert.equal(planned, neap.memory().n_planned)
+  end)
+
   it("has weights that are trained at one size at all of them", function()
     local folder <close> = kit.folder()
     local f = assert(neap.import(folder:write("m.onnx", rows()), { dims = { batch = { 1, 8 } } }))
