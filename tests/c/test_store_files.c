@@ -17,7 +17,7 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
     18);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 20);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 21);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
