@@ -146,6 +146,7 @@ fail_store:
 void neap_db_close(neap_store *store) {
   if (store == NULL || --store->n_ref > 0) return;
   neap_store_drop_runs(store);
+  for (int i = 0; i < NEAP_KEPT_COUNT; i++) sqlite3_finalize(store->kept[i]);
   sqlite3_close(store->db);
   neap_free(store->path);
   neap_free(store->choices);

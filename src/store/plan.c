@@ -43,8 +43,8 @@ static neap_status keep_text(const neap_sql *sql, int column, char **to, neap_er
 /* What the cache has for the key, with its texts in the handle. */
 static neap_status find_cached(neap_store *store, const neap_store_plan *row, neap_store_hit *hit,
                                neap_error *error) {
-  neap_sql sql = neap_sql_new(
-    store,
+  neap_sql sql = neap_sql_kept(
+    store, NEAP_KEPT_FIND_CACHED,
     "SELECT key_bytes, key_text, choice_bytes, choices, plan_bytes, plan_text, plan_ns, n_search "
     "FROM plan_cache WHERE key = ?",
     lost_find);
@@ -78,8 +78,8 @@ static neap_status find_cached(neap_store *store, const neap_store_plan *row, ne
  * text; 0: none. *is_last: it is the one that was used last, within the last minute. */
 static neap_status find_history(neap_store *store, const neap_store_plan *row, const char *lost,
                                 int64_t *plan_id, bool *is_last, neap_error *error) {
-  neap_sql sql = neap_sql_new(
-    store,
+  neap_sql sql = neap_sql_kept(
+    store, NEAP_KEPT_FIND_HISTORY,
     "SELECT p.plan_id, p.used_no = (SELECT max(used_no) FROM plan) AND p.used_at > unixepoch() - "
     "60 FROM net_text t JOIN net n USING (text_id) JOIN plan p USING (net_id) WHERE t.hash = ? AND "
     "n.name = ? AND p.key = ? AND p.digest = ?",
@@ -176,10 +176,10 @@ static neap_status insert_plan(neap_store *store, int64_t net_id, const neap_sto
 /* The plan is the one that was used last. `hit`: out of the cache. */
 static neap_status note_use(neap_store *store, int64_t plan_id, bool hit, const char *lost,
                             neap_error *error) {
-  neap_sql sql = neap_sql_new(store,
-                              "UPDATE plan SET used_at = unixepoch(), n_hit = n_hit + ?, "
-                              "used_no = (SELECT max(used_no) + 1 FROM plan) WHERE plan_id = ?",
-                              lost);
+  neap_sql sql = neap_sql_kept(store, NEAP_KEPT_USE_HISTORY,
+                               "UPDATE plan SET used_at = unixepoch(), n_hit = n_hit + ?, "
+                               "used_no = (SELECT max(used_no) + 1 FROM plan) WHERE plan_id = ?",
+                               lost);
   neap_sql_int(&sql, hit);
   neap_sql_int(&sql, plan_id);
   neap_status status = neap_sql_run(&sql, error);
@@ -265,8 +265,8 @@ neap_status neap_store_drop_plan(neap_store *store, const char *key, neap_error 
 static neap_status touch(neap_store *store, const char *key, int64_t plan_id, const char *lost,
                          neap_error *error) {
   if (key == NULL) return note_use(store, plan_id, false, lost, error);
-  neap_sql sql =
-    neap_sql_new(store, "UPDATE plan_cache SET used_at = unixepoch() WHERE key = ?", lost);
+  neap_sql sql = neap_sql_kept(store, NEAP_KEPT_USE_CACHED,
+                               "UPDATE plan_cache SET used_at = unixepoch() WHERE key = ?", lost);
   neap_sql_text(&sql, key);
   neap_status status = neap_sql_run(&sql, error);
   neap_sql_fini(&sql);

@@ -60,6 +60,16 @@ neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost) {
   return sql;
 }
 
+neap_sql neap_sql_kept(neap_store *store, neap_kept which, const char *text, const char *lost) {
+  neap_sql sql = {.store = store, .lost = lost, .kept = true};
+  if (store->kept[which] == NULL)
+    sql.rc =
+      sqlite3_prepare_v3(store->db, text, -1, SQLITE_PREPARE_PERSISTENT, &store->kept[which], NULL);
+  sql.stmt = store->kept[which];
+  NEAP_ASSERT(sql.stmt == NULL || !sqlite3_stmt_busy(sql.stmt), "one user at a time");
+  return sql;
+}
+
 /* Keeps the first failure. */
 static void bound(neap_sql *sql, int rc) {
   if (sql->rc == SQLITE_OK) sql->rc = rc;
@@ -119,7 +129,14 @@ neap_status neap_sql_run(neap_sql *sql, neap_error *error) {
 }
 
 void neap_sql_fini(neap_sql *sql) {
-  sqlite3_finalize(sql->stmt);
+  if (sql->stmt == NULL) return;
+  /* A kept one holds neither a lock nor a text while nobody uses it. */
+  if (sql->kept) {
+    sqlite3_reset(sql->stmt);
+    sqlite3_clear_bindings(sql->stmt);
+  } else {
+    sqlite3_finalize(sql->stmt);
+  }
   sql->stmt = NULL;
 }
 

@@ -8,8 +8,18 @@
 
 #include <sqlite3.h>
 
+/* Statements that each plan asks: compiled once, and kept until the store is closed. */
+typedef enum neap_kept {
+  NEAP_KEPT_FIND_CACHED,
+  NEAP_KEPT_FIND_HISTORY,
+  NEAP_KEPT_USE_CACHED,
+  NEAP_KEPT_USE_HISTORY,
+  NEAP_KEPT_COUNT
+} neap_kept;
+
 struct neap_db {
   sqlite3 *db;
+  sqlite3_stmt *kept[NEAP_KEPT_COUNT]; /* NULL: not asked yet */
   char *path;
   bool readonly;
   int n_ref;
@@ -38,9 +48,12 @@ typedef struct neap_sql {
   const char *lost;
   int rc, n_bound;
   bool refused; /* the statement's text had no memory: a MEMORY error */
+  bool kept;    /* the store has the statement, which outlives this */
 } neap_sql;
 
 neap_sql neap_sql_new(neap_store *store, const char *text, const char *lost);
+/* The same of a statement that is kept, whose text is always the same; one user at a time. */
+neap_sql neap_sql_kept(neap_store *store, neap_kept which, const char *text, const char *lost);
 void neap_sql_int(neap_sql *sql, int64_t value);
 void neap_sql_real(neap_sql *sql, double value);
 void neap_sql_text(neap_sql *sql, const char *text); /* copied; NULL is null */

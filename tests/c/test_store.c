@@ -70,6 +70,29 @@ static int64_t add_run(neap_store *store, int64_t plan_id, int64_t started_at) {
 }
 
 /* The cache may go at any time: what was planned and measured is another thing. */
+TEST(statements_of_each_plan_are_compiled_once) {
+  neap_store *store = opened(temp_path("kept.db"));
+  int64_t id = add_plan(store, "tiny", "k1");
+  for (int i = 0; i < 3; i++) {
+    CHECK(find_plan(store, "k1", "canonical", "tiny", "net tiny").found);
+    CHECK(use_plan(store, "k1", "tiny", "net tiny", true) == id);
+    /* what the last one was asked of says nothing to the next */
+    CHECK(use_plan(store, "k2", "tiny", "net tiny", false) == 0);
+  }
+  CHECK(!find_plan(store, "k2", "canonical", "tiny", "net tiny").found);
+
+  /* idle, and used by all three rounds; and no other statement is left */
+  int n = 0;
+  for (sqlite3_stmt *s = sqlite3_next_stmt(store->db, NULL); s; s = sqlite3_next_stmt(store->db, s))
+    n++;
+  CHECK_EQ(n, NEAP_KEPT_COUNT);
+  for (int i = 0; i < NEAP_KEPT_COUNT; i++) {
+    CHECK(!sqlite3_stmt_busy(store->kept[i]));
+    CHECK(sqlite3_stmt_status(store->kept[i], SQLITE_STMTSTATUS_RUN, 0) >= 3);
+  }
+  neap_db_close(store);
+}
+
 TEST(history_outlives_the_cache) {
   neap_store *store = opened(temp_path("history.db"));
   int64_t id = add_plan(store, "tiny", "k1"), run = add_run(store, id, 1000);
@@ -459,10 +482,11 @@ TEST(refused_memory_is_an_error_and_leaks_nothing) {
 
 int main(int argc, char **argv) {
   int failed = RUN(
-    argc, argv, T(a_plan_is_found_by_key_and_text), T(history_outlives_the_cache),
-    T(texts_that_were_not_compressed_are_no_plans), T(newest_is_what_was_used_last),
-    T(ids_are_uuids_that_sort_by_time), T(rows_carry_names_layers_lines_and_count_from_one),
-    T(views_answer_their_questions), T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
+    argc, argv, T(a_plan_is_found_by_key_and_text), T(statements_of_each_plan_are_compiled_once),
+    T(history_outlives_the_cache), T(texts_that_were_not_compressed_are_no_plans),
+    T(newest_is_what_was_used_last), T(ids_are_uuids_that_sort_by_time),
+    T(rows_carry_names_layers_lines_and_count_from_one), T(views_answer_their_questions),
+    T(canned_queries_run), T(runs_ops_and_metrics_are_stored),
     T(queries_give_typed_values_and_take_parameters), T(check_backup_and_prune_care_for_the_file),
     T(peaks_of_a_merged_file_are_in_the_row_of_their_machine),
     T(times_of_kernels_of_a_plan_that_both_files_have_are_merged),
