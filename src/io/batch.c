@@ -31,7 +31,7 @@ struct neap_batch_reader {
   neap_shape row_shape;   /* of the field with transforms, before them */
   neap_shape out_shape;   /* behind them */
   int64_t n_index, *index, most;
-  float *mix_room;               /* NULL where no rows are mixed */
+  float *mix_room[2];            /* of each set; NULL where no rows are mixed */
   int64_t n_taken, n_given_back; /* batches, by the caller */
   int64_t n_total, batch, row;   /* the next row to be filled */
   int64_t done[2];               /* rows */
@@ -150,7 +150,7 @@ static void finish(const neap_batch_reader *r, int64_t batch) {
                        0};
   /* Mixing needs all rows of the batch, so it is done by the thread that has filled the last
    * one. */
-  if (r->mix_room != NULL)
+  if (r->mix_room[s] != NULL)
     for (int i = 0; i < o->n_transform; i++) {
       if (!neap_io_is_mix(&o->transform[i])) continue;
       float *label =
@@ -158,7 +158,7 @@ static void finish(const neap_batch_reader *r, int64_t batch) {
       neap_io_transform_mix(&o->transform[i], &draw, rows_of(r, batch),
                             (float *)(void *)neap_tensor_data(&r->buffer[s][o->field]),
                             &r->out_shape, label, label != NULL ? r->field[o->label].n_class : 0,
-                            r->mix_room);
+                            r->mix_room[s]);
     }
   for (int f = 0; f < r->n_field; f++) neap_storage_touch(r->buffer[s][f].storage);
 }
@@ -315,8 +315,12 @@ static neap_status take_transforms(neap_batch_reader *r, neap_error *error) {
   if (o->label >= 0) n = neap_count_add(n, r->field[o->label].n_class);
   size_t rows = (size_t)NEAP_MIN(o->n_batch, r->n_index);
   size_t bytes = neap_size_mul(neap_size_of(n, sizeof(float)), rows);
-  r->mix_room = bytes == NEAP_SIZE_TOO_LARGE ? NULL : neap_alloc(bytes);
-  return r->mix_room != NULL ? NEAP_OK : neap_fail_memory(error, bytes, "mixed rows");
+  /* For each set: two threads may have filled one each, and mix them at the same time. */
+  for (int s = 0; s < 2; s++) {
+    r->mix_room[s] = bytes == NEAP_SIZE_TOO_LARGE ? NULL : neap_alloc(bytes);
+    if (r->mix_room[s] == NULL) return neap_fail_memory(error, bytes, "mixed rows");
+  }
+  return NEAP_OK;
 }
 
 /* Two sets, each for min(n_batch, n_index) rows of every field; what a failure leaves the caller
@@ -450,7 +454,7 @@ void neap_batch_reader_free(neap_batch_reader *r) {
   }
   for (int s = 0; s < 2; s++) neap_free(r->buffer[s]);
   neap_free(r->worker);
-  neap_free(r->mix_room);
+  for (int s = 0; s < 2; s++) neap_free(r->mix_room[s]);
   neap_free(r->field);
   neap_free(r->index);
   neap_arena_fini(&r->arena);

@@ -323,6 +323,46 @@ TEST(rows_are_the_same_on_any_number_of_threads) {
   }
 }
 
+/* The sum of all batches of two rows of large pictures that are mixed, weighted by place. */
+static double sum_of_mixed_pairs(int n_thread) {
+  enum { ROWS = 40, SIDE = 96 };
+  neap_tensor x = {0}, out[1];
+  neap_shape shape = NEAP_SHAPE(ROWS, 1, SIDE, SIDE);
+  CHECK_OK(neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, &error));
+  float *data = (float *)(void *)neap_tensor_data(&x);
+  for (int64_t i = 0; i < neap_tensor_elems(&x); i++) data[i] = (float)(i % 101);
+
+  const neap_transform transform[] = {{"mixup", 2, (double[]){0.3, 1}}};
+  neap_batch_field field = {.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  int64_t index[ROWS];
+  for (int64_t i = 0; i < ROWS; i++) index[i] = i;
+  neap_batch_options options = {.n_batch = 2,
+                                .n_thread = n_thread,
+                                .n_transform = 1,
+                                .transform = transform,
+                                .label = -1,
+                                .seed = 7};
+  neap_batch_reader *reader = NULL;
+  CHECK_OK(neap_batch_reader_new(1, &field, ROWS, index, &options, &reader, &error));
+  double sum = 0;
+  for (int b = 1; next_batch(reader, out) > 0; b++) {
+    const float *y = (const float *)(const void *)neap_tensor_data(&out[0]);
+    for (int64_t i = 0; i < neap_tensor_elems(&out[0]); i++)
+      sum += (double)y[i] * (double)(i % 7 + b);
+    neap_tensor_fini(&out[0]);
+  }
+  neap_batch_reader_free(reader);
+  neap_tensor_fini(&x);
+  return sum;
+}
+
+/* Two batches may be full at the same time: each is mixed in a room of its own. */
+TEST(batches_are_mixed_beside_each_other) {
+  double one = sum_of_mixed_pairs(1);
+  CHECK(one != 0);
+  for (int k = 0; k < 20; k++) CHECK(sum_of_mixed_pairs(4) == one);
+}
+
 TEST(a_file_that_cannot_be_read_ends_the_batches) {
   neap_tensor out[1];
   const char *const file[] = {"/no/such/a.png", "/no/such/b.png"};
@@ -349,6 +389,6 @@ int main(int argc, char **argv) {
              T(fields_and_transforms_that_make_no_sense_are_refused),
              T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
              T(refused_memory_is_an_error_and_leaves_nothing),
-             T(rows_are_the_same_on_any_number_of_threads),
+             T(rows_are_the_same_on_any_number_of_threads), T(batches_are_mixed_beside_each_other),
              T(a_file_that_cannot_be_read_ends_the_batches));
 }
