@@ -33,23 +33,15 @@ static void choose_like(neap_choose *c, int n_like, const int *like) {
   c->choice->out[0] = *at_hand;
 }
 
-/* y's dtype: that of its zero point, operand `zero`, else what `to` says. */
+/* y of the first operand's shape, in bytes. */
 static neap_status infer_y(neap_infer *c, int zero, neap_error *error) {
-  neap_dtype to = (neap_dtype)c->attrs[TO].i;
-  if (neap_quantized_has(c->n_in, c->in, zero)) to = c->in[zero].dtype;
-  if (!neap_dtype_in(to, NEAP_BYTES))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to expects u8 or i8, got %s",
-                           neap_dtype_name(to));
-  c->out[0] = (neap_type){to, c->in[0].shape};
-  return NEAP_OK;
+  c->out[0].shape = c->in[0].shape;
+  return neap_quantized_infer_dtype(c, zero, TO, &c->out[0].dtype, error);
 }
 
 #define NUMBERS(at, of, name)                         \
   [(at) + 1] = {name "_scale", "one", NEAP_BIT(F32)}, \
           [(at) + 2] = {name "_zero", "one, of the dtype of " of, NEAP_BYTES, NEAP_ARG_OPTIONAL}
-#define TO_ATTR                                                                             \
-  [TO] = {"to", "dtype of y: u8 or i8; that of y_zero where there is one", NEAP_ATTR_DTYPE, \
-          .value = {.i = NEAP_DTYPE_U8}}
 
 /* ---- QLinearAdd ------------------------------------------------------------------------------ */
 
@@ -123,10 +115,10 @@ const neap_op neap_op_QLinearAdd = {
              NUMBERS(A, "a", "a"),
              [B] = {"b", "shape of a", NEAP_BYTES},
              NUMBERS(B, "b", "b"),
-             [SUM_SCALE] = {"y_scale", "one", NEAP_BIT(F32)},
-             [SUM_ZERO] = {"y_zero", "one; its dtype is that of y", NEAP_BYTES, NEAP_ARG_OPTIONAL}},
+             [SUM_SCALE] = NEAP_QUANTIZED_Y_SCALE,
+             [SUM_ZERO] = NEAP_QUANTIZED_Y_ZERO},
   .outputs = {{"y", "shape of a", NEAP_BYTES}},
-  .attrs = {TO_ATTR},
+  .attrs = {[TO] = NEAP_QUANTIZED_TO},
   .inplace = {{A, 0}, {B, 0}},
   .n_inplace = 2,
   .infer = infer_add,
@@ -192,10 +184,10 @@ const neap_op neap_op_QLinearRescale = {
   .source = "ONNX Runtime, com.microsoft.QLinearConcat-1, of each input",
   .inputs = {[X] = {"x", "any shape", NEAP_BYTES},
              NUMBERS(X, "x", "x"),
-             [Y_SCALE] = {"y_scale", "one", NEAP_BIT(F32)},
-             [Y_ZERO] = {"y_zero", "one; its dtype is that of y", NEAP_BYTES, NEAP_ARG_OPTIONAL}},
+             [Y_SCALE] = NEAP_QUANTIZED_Y_SCALE,
+             [Y_ZERO] = NEAP_QUANTIZED_Y_ZERO},
   .outputs = {{"y", "shape of x", NEAP_BYTES}},
-  .attrs = {TO_ATTR},
+  .attrs = {[TO] = NEAP_QUANTIZED_TO},
   .inplace = {{X, 0}},
   .n_inplace = 1,
   .infer = infer_rescale,

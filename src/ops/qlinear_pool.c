@@ -22,14 +22,8 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   const bool global = is_global(c->op);
   NEAP_TRY(global ? neap_pool_infer_global(c, error) : neap_pool_infer(c, error));
   for (int i = X_SCALE; i <= Y_ZERO; i++) NEAP_TRY(neap_quantized_expect(c, i, 0, error));
-  neap_dtype to = (neap_dtype)c->attrs[global ? GLOBAL_TO : TO].i;
-  if (neap_quantized_has(c->n_in, c->in, Y_ZERO)) to = c->in[Y_ZERO].dtype;
-  if (!neap_dtype_in(to, NEAP_BYTES))
-    return neap_infer_fail(c, NEAP_ATTRIBUTE, X, error, "to expects u8 or i8, got %s",
-                           neap_dtype_name(to));
-  NEAP_TRY(neap_quantized_expect_dtype(c, X_ZERO, X, error));
-  c->out[0].dtype = to;
-  return NEAP_OK;
+  NEAP_TRY(neap_quantized_infer_dtype(c, Y_ZERO, global ? GLOBAL_TO : TO, &c->out[0].dtype, error));
+  return neap_quantized_expect_dtype(c, X_ZERO, X, error);
 }
 
 /* x as it lies, where channels lie side by side. */
@@ -102,19 +96,12 @@ static void run(const neap_call *call) {
   neap_parallel_for(n_group, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread, run_groups, &j);
 }
 
-#define INPUTS                                                                           \
-  {                                                                                      \
-    [X] = {"x", "(N,C,H,W), or one or three spatial dimensions", NEAP_BYTES},            \
-    [X_SCALE] = {"x_scale", "one", NEAP_BIT(F32)},                                       \
-    [X_ZERO] = {"x_zero", "one, of x's dtype", NEAP_BYTES, NEAP_ARG_OPTIONAL},           \
-    [Y_SCALE] = {"y_scale", "one", NEAP_BIT(F32)},                                       \
-    [Y_ZERO] = {"y_zero", "one; its dtype is that of y", NEAP_BYTES, NEAP_ARG_OPTIONAL}, \
-  }
-#define TO_ATTR                                                                                  \
-  {                                                                                              \
-    "to", "dtype of y: u8 or i8; that of y_zero where there is one", NEAP_ATTR_DTYPE, .value = { \
-      .i = NEAP_DTYPE_U8                                                                         \
-    }                                                                                            \
+#define INPUTS                                                                 \
+  {                                                                            \
+    [X] = {"x", "(N,C,H,W), or one or three spatial dimensions", NEAP_BYTES},  \
+    [X_SCALE] = {"x_scale", "one", NEAP_BIT(F32)},                             \
+    [X_ZERO] = {"x_zero", "one, of x's dtype", NEAP_BYTES, NEAP_ARG_OPTIONAL}, \
+    [Y_SCALE] = NEAP_QUANTIZED_Y_SCALE, [Y_ZERO] = NEAP_QUANTIZED_Y_ZERO,      \
   }
 #define MATH "y = saturate(round(mean(x - x_zero) x_scale / y_scale) + y_zero)"
 
@@ -129,7 +116,7 @@ const neap_op neap_op_QLinearAveragePool = {
   .attrs = {NEAP_POOL_ATTRS,
             [COUNT_PAD] = {"count_include_pad", "padding counts in the divisor", NEAP_ATTR_BOOL,
                            .value = {.i = 1}},
-            [TO] = TO_ATTR},
+            [TO] = NEAP_QUANTIZED_TO},
   .infer = infer,
   .cost = neap_pool_cost,
   .no_grad = true,
@@ -152,7 +139,7 @@ const neap_op neap_op_QLinearGlobalAveragePool = {
   .source = "ONNX Runtime, com.microsoft.QLinearGlobalAveragePool-1",
   .inputs = INPUTS,
   .outputs = {{"y", "(N,C,1,1)", NEAP_BYTES}},
-  .attrs = {[GLOBAL_TO] = TO_ATTR},
+  .attrs = {[GLOBAL_TO] = NEAP_QUANTIZED_TO},
   .infer = infer,
   .cost = neap_pool_cost,
   .no_grad = true,

@@ -40,6 +40,15 @@ neap_status neap_quantized_expect_dtype(const neap_infer *c, int i, int of, neap
                          neap_dtype_name(c->in[of].dtype), neap_dtype_name(c->in[i].dtype));
 }
 
+neap_status neap_quantized_infer_dtype(const neap_infer *c, int zero, int to, neap_dtype *dtype,
+                                       neap_error *error) {
+  *dtype =
+    neap_quantized_has(c->n_in, c->in, zero) ? c->in[zero].dtype : (neap_dtype)c->attrs[to].i;
+  if (neap_dtype_in(*dtype, NEAP_BYTES)) return NEAP_OK;
+  return neap_infer_fail(c, NEAP_ATTRIBUTE, 0, error, "to expects u8 or i8, got %s",
+                         neap_dtype_name(*dtype));
+}
+
 double neap_quantized_number(const neap_call *call, int operand, int64_t at, double absent) {
   if (operand >= call->n_in || call->in[operand].data == NULL) return absent;
   const neap_operand *x = &call->in[operand];

@@ -12,6 +12,18 @@
 /* What activations and weights are quantised to, and what else ONNX's ops take. */
 #define NEAP_BYTES (NEAP_BIT(U8) | NEAP_BIT(I8))
 
+/* What the records of ops whose y is bytes say of it: two inputs and an attribute. */
+#define NEAP_QUANTIZED_Y_SCALE \
+  { "y_scale", "one", NEAP_BIT(F32) }
+#define NEAP_QUANTIZED_Y_ZERO \
+  { "y_zero", "one; its dtype is that of y", NEAP_BYTES, NEAP_ARG_OPTIONAL }
+#define NEAP_QUANTIZED_TO                                                                        \
+  {                                                                                              \
+    "to", "dtype of y: u8 or i8; that of y_zero where there is one", NEAP_ATTR_DTYPE, .value = { \
+      .i = NEAP_DTYPE_U8                                                                         \
+    }                                                                                            \
+  }
+
 static inline bool neap_quantized_has(int n, const neap_type *types, int i) {
   return i < n && types[i].dtype != NEAP_DTYPE_NONE;
 }
@@ -21,6 +33,10 @@ void neap_quantized_range(neap_dtype dtype, double *least, double *most);
 neap_status neap_quantized_expect(const neap_infer *infer, int i, int64_t many, neap_error *error);
 /* DTYPE error unless input `i`, where given, has the dtype of input `of`. */
 neap_status neap_quantized_expect_dtype(const neap_infer *infer, int i, int of, neap_error *error);
+/* y's dtype: that of its zero point, input `zero`, else what attribute `to` says; ATTRIBUTE error
+ * unless it is u8 or i8. */
+neap_status neap_quantized_infer_dtype(const neap_infer *infer, int zero, int to, neap_dtype *dtype,
+                                       neap_error *error);
 /* Element `at` of an operand that has one, or one for each; `absent` where there is no operand. */
 double neap_quantized_number(const neap_call *call, int operand, int64_t at, double absent);
 /* y[i] = saturate(v[i]), v whole numbers already; y f32: v as it is. */
