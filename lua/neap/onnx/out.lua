@@ -10,6 +10,7 @@
 -- @module neap.onnx.out
 local core = require "neap.core"
 local kit = require "neap.onnx.kit"
+local named_sizes = require "neap.onnx.named_sizes"
 local ops = require "neap.onnx.ops"
 
 local out = {}
@@ -260,49 +261,17 @@ local function attrs_of(net, i, others)
   end })
 end
 
---- How often a size has a factor that makes `twice` of it when it doubles; nil for what grows
--- otherwise.
-local function power_of(size, twice)
-  local power = 0
-  while size > 0 and size < twice do size, power = 2 * size, power + 1 end
-  return size == twice and power or nil
-end
-
---- A size by what it is in each net: a number where it is the same in all.
--- @param sizes {size, size with the first named size doubled, ..}
--- @param text what it is called where it can't be said
-local function dimension(model, sizes, text)
-  local of, times, names = {}, sizes[1], {}
-  for k, symbol in ipairs(model.symbols) do
-    local power = power_of(sizes[1], sizes[k + 1])
-    if power and power > 0 then of[symbol.name] = power end
-    for _ = 1, power or 1 do
-      if not power or times % symbol.size ~= 0 then
-        return { sizes = sizes, unknown = ("%s is no multiple of %s"):format(text, symbol.name) }
-      end
-      times, names[#names + 1] = times // symbol.size, symbol.name
-    end
-  end
-  if #names == 0 then return sizes[1] end
-  if times ~= 1 then names[#names + 1] = ("%d"):format(times) end
-  return { sizes = sizes, times = times, of = of, text = table.concat(names, "*") }
-end
-
 --- The type of a blob; nothing where it is not known.
 function State:type_of(name)
   local dtype, shape = self.view.net:_type(name)
   if not dtype then return {} end
 
-  local shapes, dims = { shape }, {}
+  local shapes = { shape }
   for k, other in ipairs(self.others) do
     local _, own = other.net:_type(name)
     shapes[k + 1] = own or shape
   end
-  for d in ipairs(shape) do
-    local sizes = kit.map(shapes, function(one) return one[d] end)
-    dims[d] = dimension(self.model, sizes, ("dimension %d of \"%s\""):format(d, name))
-  end
-  return { dims = dims, dtype = dtype }
+  return { dims = named_sizes.dimensions(self.model.symbols, shapes, name), dtype = dtype }
 end
 
 --- The value of a blob that an op reads: what a node made, or what is declared.
@@ -649,82 +618,6 @@ local function symbol_values(model)
   end
 end
 
--- ---- numbers that sizes change ------------------------------------------------------------------
-
---- What numbers of several sizes have in common along the dimensions `open`: one row, which is
--- spread over them; nil where they differ otherwise.
-local function common_row(tensors, open)
-  local row = tensors[1]
-  for _, d in ipairs(open) do row = row:narrow(d, 1, 1) end
-  for _, t in ipairs(tensors) do
-    if not t:equal(row:expand(t.shape)) then return nil end
-  end
-  return row:contiguous()
-end
-
---- The first number and the step of numbers that count along dimension d, each as {start, step} of
--- all tensors alike; nil where they don't.
-local function count_along(tensors, d)
-  local start, step
-  for _, t in ipairs(tensors) do
-    local line = t
-    for k = 1, #t.shape do
-      if k ~= d then line = line:narrow(k, 1, 1) end
-    end
-    if not t:equal(line:expand(t.shape)) then return nil end
-    local list = line:contiguous():reshape(-1):totable()
-    start, step = start or list[1], step or list[2] and list[2] - list[1]
-    for i, number in ipairs(list) do
-      if type(number) == "boolean" or number ~= start + (i - 1) * (step or 0) then return nil end
-    end
-  end
-  return step and { start, step }
-end
-
---- f(name, {tensor at the net's size, with each named size doubled}) -> their value: nodes that
--- make them of sizes.
-local function sized_values(model)
-  return function(name, tensors)
-    local op = setmetatable({ row = { name = name, outputs = { name } }, state = model.root,
-      ins = {} }, Op)
-    local dims, open, dtype = {}, {}, tensors[1].dtype
-    -- What is of another kind at another size is like nothing that can be said.
-    for _, t in ipairs(tensors) do
-      if #t.shape ~= #tensors[1].shape or t.dtype ~= dtype then
-        op:lacks("the numbers of \"%s\" depend on %s", name, tensors.symbol)
-      end
-    end
-    for d in ipairs(tensors[1].shape) do
-      dims[d] = dimension(model, kit.map(tensors, function(t) return t.shape[d] end),
-        ("dimension %d of \"%s\""):format(d, name))
-      if type(dims[d]) == "table" then open[#open + 1] = d end
-    end
-
-    local function typed(v, own)
-      v.dims, v.dtype = own, dtype
-      return v
-    end
-    local row = common_row(tensors, open)
-    if row then return typed(op:node("Expand", { op:const(row), op:shape(dims) }), dims) end
-    local d = open[1]
-    local count = #open == 1 and count_along(tensors, d)
-    if not count then
-      op:lacks("the numbers of \"%s\" depend on %s", name, tensors.symbol)
-    end
-
-    -- 0, 1, .. of as many as the size says, times the step; beside the other dimensions.
-    local n = op:node("Squeeze", { op:size(dims[d]), op:const { 0 } })
-    local function number(value, of) return op:const(core.tensor(value, of)) end
-    local line = op:node("Range", { number(0, "i64"), n, number(1, "i64") })
-    if dtype ~= "i64" then line = op:cast(line, dtype) end
-    if count[2] ~= 1 then line = op:node("Mul", { line, number(count[2], dtype) }) end
-    if count[1] ~= 0 then line = op:node("Add", { line, number(count[1], dtype) }) end
-    local shape = kit.map(dims, function(_, k) return k == d and -1 or 1 end)
-    line = op:node("Reshape", { line, op:const(shape) })
-    return typed(op:node("Expand", { line, op:shape(dims) }), dims)
-  end
-end
-
 --- The IR versions that opsets came with.
 local function ir_of(opset)
   return opset >= 25 and 12 or opset >= 23 and 11 or opset >= 21 and 10 or opset >= 19 and 9
@@ -761,7 +654,11 @@ local function translate(o, opset)
   local state = setmetatable({ model = model, view = model.view, env = model.env, nodes = {},
     others = others }, State)
   model.root, model.value_of_symbol = state, symbol_values(model)
-  model.sized_value = sized_values(model)
+  function model.sized_value(name, tensors)
+    local op = setmetatable({ row = { name = name, outputs = { name } }, state = state, ins = {} },
+      Op)
+    return named_sizes.value(op, model.symbols, name, tensors)
+  end
   state:run(o.outputs)
   if #model.lacking == 0 then read_outputs(state, o) end
   return model, state
