@@ -10,6 +10,7 @@
 local apart = require "neap.bench.apart"
 local core = require "neap.core"
 local fit_batch = require "neap.memory.fit_batch"
+local lists = require "neap.inner.lists"
 local netfile = require "neap.net.file"
 local report = require "neap.report"
 local runs = require "neap.check.runs"
@@ -30,11 +31,7 @@ zoo.fields = {
 local function n_parameters(net)
   local total = 0
   for _, blob in ipairs(net:_blobs()) do
-    if blob.role == "parameter" then
-      local n = 1
-      for _, size in ipairs(blob.shape) do n = n * size end
-      total = total + n
-    end
+    if blob.role == "parameter" then total = total + lists.product(blob.shape) end
   end
   return total
 end
