@@ -2,13 +2,13 @@
 -- initialiser makes them.
 -- @module neap.caffe.fillers
 local core = require "neap.core"
+local lists = require "neap.inner.lists"
 
 local fillers = {}
 
 --- What a row of the first dimension, and of the second, has: Caffe's fan-in and fan-out.
 local function fans(shape)
-  local n = 1
-  for _, size in ipairs(shape) do n = n * size end
+  local n = lists.product(shape)
   local d1, d2 = shape[1] or 1, shape[2] or 1
   return n / math.max(d1, 1), #shape > 1 and n / math.max(d2, 1) or n
 end

@@ -6,6 +6,7 @@
 -- them.
 -- @module neap.net.blob
 local core = require "neap.core"
+local lists = require "neap.inner.lists"
 local missing = require "neap.inner.missing"
 local op = require "neap.op"
 local fail = core.fail
@@ -192,11 +193,7 @@ end
 
 function methods:dim() return #shape_of(self, "dim") end
 
-function methods:n_element()
-  local n = 1
-  for _, d in ipairs(shape_of(self, "n_element")) do n = n * d end
-  return n
-end
+function methods:n_element() return lists.product(shape_of(self, "n_element")) end
 
 --- Dimensions of 1 repeat; -1 keeps a size.
 function methods:expand(...)

@@ -6,6 +6,7 @@
 local again = require "neap.plan.again"
 local build = require "neap.nn.build"
 local core = require "neap.core"
+local elems = require("neap.inner.lists").product
 local memory_options = require "neap.memory.options"
 local module = require "neap.nn.module"
 local names = require "neap.nn.names"
@@ -97,12 +98,6 @@ function Module.count_net(self, o)
 end
 
 -- ---- summary ------------------------------------------------------------------------------------
-
-local function elems(shape)
-  local n = 1
-  for _, d in ipairs(shape) do n = n * d end
-  return n
-end
 
 --- Shapes of a net's inputs, in order, without the target's: "(1,4), (1,3)".
 local function shapes_of(net)

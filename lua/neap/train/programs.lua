@@ -17,6 +17,7 @@ local checks = require "neap.train.checks"
 local core = require "neap.core"
 local fit_batch = require "neap.memory.fit_batch"
 local kept = require "neap.optim.kept"
+local lists = require "neap.inner.lists"
 local micro = require "neap.train.micro"
 local op = require "neap.op"
 local options = require "neap.inner.options"
@@ -227,8 +228,7 @@ local size_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, f16 = 2, bf16 = 2, i16 = 2
 
 --- Bytes of a blob of a net.
 local function bytes_of(net, name)
-  local n = size_of[net:_type(name)] or 1
-  for _, size in ipairs(net:blob(name).shape) do n = n * size end
+  local n = (size_of[net:_type(name)] or 1) * lists.product(net:blob(name).shape)
   return (n + 63) // 64 * 64
 end
 
