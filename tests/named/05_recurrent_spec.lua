@@ -576,6 +576,26 @@ describe("Scan", function()
   end)
 end)
 
+describe("Scan along another axis", function()
+  it("turns rows alone, and gives what the body writes by name as it is", function()
+    local net = neap.net "f"
+    local x = net:input("x", { 3, 4 })
+    net:param("seen", { 2, 5 }, 0)
+    local rows, seen = net:Scan { seq = { x }, axis = 2, body = function(b, row)
+      b:op("Add", { "seen", b:const(1.0) }, { "seen" })
+      return row * 2
+    end }
+    assert.are.same({ 3, 4 }, rows.shape)
+    assert.are.equal("seen", seen.name)
+    net:outputs { rows }
+    local value = neap.arange(1, 13):reshape(3, 4):to "f32"
+    local ws = neap.workspace { store = false }
+    ws:init(net)
+    assert.is_true(ws:run(net, { x = value })[rows.name]:equal(value * 2))
+    assert.is_true(ws:fetch("seen"):equal(neap.full { 2, 5, value = 4 }))
+  end)
+end)
+
 describe("an LSTM written as a step net", function()
   it("equals the LSTM op: states, outputs and gradients, with lengths too", function()
     local T, H = 6, 4

@@ -612,8 +612,17 @@ function Net:Scan(o)
   if axis ~= 1 then
     for i, name in ipairs(seq) do seq[i] = handle(self, name):transpose(1, axis) end
   end
-  local out = table.pack(self:Recurrent { seq = seq, init = init, step = o.body })
-  for i = #init + 1, axis ~= 1 and out.n or 0 do out[i] = out[i]:transpose(1, axis) end
+  if axis == 1 then return self:Recurrent { seq = seq, init = init, step = o.body } end
+
+  -- Rows are what the body gives behind the states. Blobs that it writes by name come last, and
+  -- stay as they are.
+  local n_result
+  local out = table.pack(self:Recurrent { seq = seq, init = init, step = function(...)
+    local results = table.pack(o.body(...))
+    n_result = results.n
+    return table.unpack(results, 1, results.n)
+  end })
+  for i = #init + 1, n_result do out[i] = out[i]:transpose(1, axis) end
   return table.unpack(out, 1, out.n)
 end
 
