@@ -143,6 +143,9 @@ neap_status neap_build(const neap_net *net, const neap_graph_options *options,
   if (status == NEAP_OK && half != NULL) status = build_half(&b, error);
   if (status == NEAP_OK && NEAP_DEBUG) graph_check_nodes(b.graph);
 
+  /* The forward of a half draws as its backward does, by no step of its own. */
+  if (status == NEAP_OK) b.graph->step = b.graph->train && (half != NULL || neap_net_is_step(net));
+
   /* Fusing takes away values that a backward would read: a half trains, though its graph may not
    * say so. */
   bool infers = status == NEAP_OK && !b.graph->train && !b.options->no_fuse && !b.options->probe &&

@@ -437,7 +437,7 @@ static int count_known(const neap_dynamic *d) {
  * depends on them no probe finds: with `keep` they are guessed as before. */
 static neap_status find_lengths(neap_dynamic *d, bool keep, neap_error *error) {
   /* Probes draw what the run to come will draw, or they would find other lengths. */
-  neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_train(d->net));
+  neap_draw draw = neap_workspace_look_draw(d->ws, neap_net_is_step(d->net));
   neap_status status = NEAP_OK;
   neap_copy_bytes(d->guess, d->extent, (size_t)d->n_extent * sizeof *d->guess);
   forget_extents(d);

@@ -209,6 +209,7 @@ struct neap_graph {
   int n_param;           /* subgraphs: parameters in order */
   neap_value_id *param;
   bool train; /* holds a backward pass */
+  bool step;  /* a run of it is a training step */
   bool probe; /* made to find lengths: see neap_graph_options */
   /* names of blobs that are not computed as such: each with the op that absorbed it, NULL where
    * nothing reads it */

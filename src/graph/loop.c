@@ -194,6 +194,7 @@ neap_graph *graph_clone(const neap_graph *from, int n_node) {
   to->n_param = from->n_param;
   to->n_output = from->n_output;
   to->train = from->train;
+  to->step = from->step;
   to->param = neap_arena_copy(&to->arena, from->param, (size_t)from->n_param * sizeof *to->param);
   to->output =
     neap_arena_copy(&to->arena, from->output, (size_t)from->n_output * sizeof *to->output);

@@ -143,6 +143,26 @@ uint64_t neap_net_version(const neap_net *net) { return net->version; }
 const neap_net *neap_net_outer(const neap_net *net) { return net->outer; }
 bool neap_net_is_train(const neap_net *net) { return net->n_gradient > 0 || net->n_backward > 0; }
 
+/* Whether op is a Gradient by a blob that no op of the net makes. */
+static bool is_by_given(const neap_net *net, const neap_net_op *op) {
+  if (strcmp(op->op->name, "Gradient") != 0) return false;
+  for (int i = 1; i < op->n_in; i++) {
+    const neap_net_blob *wrt = neap_net_find_blob(net, op->in[i]);
+    if (wrt == NULL || (wrt->role != NEAP_ROLE_ACTIVATION && wrt->role != NEAP_ROLE_OUTPUT))
+      return true;
+  }
+  return false;
+}
+
+bool neap_net_is_step(const neap_net *net) {
+  if (net->n_backward > 0) return true;
+  for (int i = 0; net->n_gradient > 0 && i < net->n_op; i++) {
+    const neap_net *body = neap_net_do_body(&net->op[i]);
+    if (is_by_given(net, &net->op[i]) || (body != NULL && body->n_gradient > 0)) return true;
+  }
+  return false;
+}
+
 int neap_net_n_ops(const neap_net *net) { return net->n_op; }
 const neap_net_op *neap_net_op_at(const neap_net *net, int index) {
   return index >= 0 && index < net->n_op ? &net->op[index] : NULL;

@@ -314,6 +314,7 @@ static neap_status copy_ids(layouter *l, int n, const neap_value_id *from, neap_
 static neap_status lay_out_nodes(layouter *l, neap_error *error) {
   /* What the graph says of itself. */
   l->to->train = l->from->train;
+  l->to->step = l->from->step;
   l->to->n_bank = l->from->n_bank;
   l->to->bank =
     neap_arena_copy(&l->to->arena, l->from->bank, (size_t)l->from->n_bank * sizeof *l->from->bank);

@@ -307,6 +307,7 @@ neap_status neap_graph_sketch(const neap_graph *graph, int n_recomputed, const i
   sketch->n_node = graph->n_node;
   sketch->n_value = graph->n_value;
   sketch->train = graph->train;
+  sketch->step = graph->step;
   sketch->n_bank = graph->n_bank;
   sketch->bank = graph->bank;
   neap_status status = recompute_nodes(sketch, n_recomputed, recomputed, error);

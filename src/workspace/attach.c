@@ -574,7 +574,7 @@ void neap_workspace_count_draw(neap_workspace *ws) {
 }
 
 static void count_draw(neap_workspace *ws, const neap_program *program) {
-  if (neap_program_graph(program)->train)
+  if (neap_program_graph(program)->step)
     ws->step += ws->given == NULL;
   else if (neap_program_draws(program))
     neap_workspace_count_draw(ws);
@@ -648,7 +648,7 @@ neap_status neap_workspace_run(neap_workspace *ws, neap_program *program, neap_s
 
   /* What random ops draw is looked at here and counted at the end, so that a run that fails may be
    * run again with the same numbers. */
-  neap_draw draw = neap_workspace_look_draw(ws, neap_program_graph(program)->train);
+  neap_draw draw = neap_workspace_look_draw(ws, neap_program_graph(program)->step);
   void *bank[NEAP_MAX_BANKS] = {0};
   for (int b = 1; b < neap_program_plan(program)->n_bank; b++) {
     const neap_storage *arena = neap_workspace_bank_arena(ws, program, b);

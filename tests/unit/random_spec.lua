@@ -153,6 +153,32 @@ describe("a layer that draws", function()
   end)
 end)
 
+describe("a model whose forward holds a derivative", function()
+  it("trains by the same numbers whatever is evaluated between the steps", function()
+    local function train(between)
+      local m = nn.Sequential {
+        nn.Dropout(0.3), nn.Lambda(neap.grad(function(z) return (z:tanh() * z):sum() end)),
+        nn.Linear { 6, 2 },
+      }
+      m:seed(7)
+      local t = neap.trainer { model = m, loss = nn.MseLoss(), optimizer = optim.SGD { lr = 0.1 },
+        seed = 11, memory = { store = false } }
+      local x, losses = neap.linspace(-1, 1, 24):reshape(4, 6), {}
+      for k = 1, 4 do
+        losses[k] = t:step({ x = x, y = neap.ones(4, 2) }).loss
+        between(m, t, x)
+      end
+      return losses
+    end
+    local want = train(function() end)
+    assert.same(want, train(function(_, t, x) t:predict(x) end))
+    assert.same(want, train(function(m, _, x) m(x) end))
+    assert.same(want, train(function(_, t, x)
+      t:evaluate(neap.data.tensors { x = x, y = neap.ones(4, 2), batch = 2 })
+    end))
+  end)
+end)
+
 describe("the backward of a layer that draws", function()
   local function masked(dx) return dx:ne(0):to "f32" end
 
