@@ -192,6 +192,64 @@ TEST(max_pool_lets_nan_win_and_takes_the_first_of_equals) {
   free(x.data), free(dy.data), free(y.data), free(dx.data);
 }
 
+/* One pool of x in blocks of 16 channels, and of x as it lies plainly: the same elements, and zeros
+ * behind the last channel, which perform() asks of every output. */
+static void check_blocks(run *r) {
+  run plain = *r;
+  r->at_hand[0] = blocked;
+  CHECK_OK(infer(r, &error));
+  CHECK_OK(infer(&plain, &error));
+  CHECK(perform(r) && perform(&plain));
+  CHECK_EQ(r->layout_out[0].kind, NEAP_LAYOUT_BLOCKED);
+  CHECK_EQ(plain.layout_out[0].kind, NEAP_LAYOUT_PLAIN);
+  int n_other = 0;
+  for (int64_t i = 0; i < neap_shape_elems(&r->out[0].type.shape); i++)
+    n_other += get(&r->out[0], i) != get(&plain.out[0], i);
+  CHECK_EQ(n_other, 0);
+  free_outs(r), free_outs(&plain);
+}
+
+TEST(behind_the_last_channel_zeros_stay_where_a_window_has_no_element) {
+  /* Taps of these windows lie 4 apart, beside x on either side: their maximum is below all
+   * numbers. */
+  static const conv_case apart = {2, {2, 20, 3, 3}, 0, {2, 2}, {1, 1}, {4, 4}, 2, {1, 1}, 1};
+  static const neap_dtype halves[] = {NEAP_DTYPE_BF16, NEAP_DTYPE_F16};
+  for (int d = 0; d < NEAP_COUNT(halves); d++)
+    for (int max = 0; max < 2; max++) {
+      run r = new_run(max ? "MaxPool" : "AveragePool", NEAP_ENGINE_REF);
+      set_window(&r, &apart);
+      set_ints(&r, "kernel", apart.n, apart.k);
+      r.n_in = 1, r.n_out = max ? 2 : 1;
+      r.in[0] = new_value(halves[d], neap_shape_of(4, apart.x));
+      check_blocks(&r);
+      free(r.in[0].data);
+    }
+}
+
+/* An operand of i8: `first`, then `step` more at each element. */
+static value bytes(neap_shape shape, int64_t first, int64_t step) {
+  value v = new_value(NEAP_DTYPE_I8, shape);
+  for (int64_t i = 0; i < neap_shape_elems(&shape); i++)
+    ((int8_t *)v.data)[i] = (int8_t)(first + i * step);
+  return v;
+}
+
+TEST(means_of_bytes_in_blocks_have_zeros_behind_the_last_channel) {
+  static const int64_t two[] = {2};
+  const neap_shape one = {0};
+  for (int global = 0; global < 2; global++) {
+    run r = new_run(global ? "QLinearGlobalAveragePool" : "QLinearAveragePool", NEAP_ENGINE_REF);
+    if (!global) set_ints(&r, "kernel", 1, two);
+    r.n_in = 5, r.n_out = 1;
+    r.in[0] = bytes(NEAP_SHAPE(2, 20, 4, 5), -100, 7);
+    r.in[1] = new_value(NEAP_DTYPE_F32, one), r.in[2] = bytes(one, 9, 0);
+    r.in[3] = new_value(NEAP_DTYPE_F32, one), r.in[4] = bytes(one, -3, 0);
+    *(float *)r.in[1].data = 0.25f, *(float *)r.in[3].data = 0.125f;
+    check_blocks(&r);
+    for (int i = 0; i < r.n_in; i++) free(r.in[i].data);
+  }
+}
+
 TEST(pools_say_what_does_not_fit) {
   run r = new_run("MaxPool", NEAP_ENGINE_REF);
   r.n_in = 1, r.n_out = 1;
@@ -309,8 +367,10 @@ TEST(batch_norm_engines_agree) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(argc, argv, T(pools_agree_with_naive_loops),
-             T(global_average_pool_agrees_with_the_mean),
-             T(max_pool_lets_nan_win_and_takes_the_first_of_equals), T(pools_say_what_does_not_fit),
-             T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree));
+  return RUN(
+    argc, argv, T(pools_agree_with_naive_loops), T(global_average_pool_agrees_with_the_mean),
+    T(max_pool_lets_nan_win_and_takes_the_first_of_equals),
+    T(behind_the_last_channel_zeros_stay_where_a_window_has_no_element),
+    T(means_of_bytes_in_blocks_have_zeros_behind_the_last_channel), T(pools_say_what_does_not_fit),
+    T(batch_norm_backward_is_the_finite_difference), T(batch_norm_engines_agree));
 }

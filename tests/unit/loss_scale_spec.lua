@@ -83,6 +83,42 @@ describe("loss_scale", function()
       end)
   end
 
+  --- y = w x of one weight, whose gradient is the mean of x times the scale: in f16, to 65504.
+  local function one_weight(o)
+    o.model = nn.Sequential { input = { 1 }, seed = 1, nn.Linear { 1, 1, bias = false } }
+    o.optimizer, o.dtype = optim.SGD { lr = 0.001 }, "f16"
+    o.loss, o.reduces = function(output) return output:sum() end, "sum"
+    return neap.trainer(o)
+  end
+
+  it("is as large as it says: what it makes of 1 is the last power of two in f16, or too much",
+    function()
+      local one = neap.ones(1, 1)
+      assert.is_nil(one_weight({ loss_scale = 2 ^ 15 }):step({ x = one }).skipped)
+      raises("gradients are not finite", function()
+        one_weight({ loss_scale = 2 ^ 16 }):step { x = one }
+      end)
+    end)
+
+  it("dynamic counts updates from the last batch that was passed by", function()
+    local t = one_weight { loss_scale = { from = 2 ^ 13, every = 3 } }
+    local scales = {}
+    for i, x in ipairs { 1, 1, 16, 1, 1, 1, 1 } do
+      local row = t:step { x = neap.ones(1, 1) * x }
+      scales[i] = math.tointeger(row.loss_scale) .. (row.skipped and " skipped" or "")
+    end
+    assert.are.same({ "8192", "8192", "8192 skipped", "4096", "4096", "4096", "8192" }, scales)
+  end)
+
+  it("dynamic stays below 2^100, however small gradients are", function()
+    local t = make { loss_scale = { from = 2 ^ 98, every = 1 }, loss = function(output, target)
+      return output:softmax_cross_entropy(target) * 1e-30
+    end }
+    local _, rows = train(t, 4)
+    assert.are.same({ 2 ^ 98, 2 ^ 99, 2 ^ 99, 2 ^ 99 }, { rows[1].loss_scale, rows[2].loss_scale,
+      rows[3].loss_scale, rows[4].loss_scale })
+  end)
+
   it("as a number raises, or passes the batch by, as nan says; nothing changes", function()
     local t = make { loss_scale = 2 ^ 30 }
     local before = parameters(t)
