@@ -97,6 +97,23 @@ describe("ops of ONNX Runtime", function()
     for _, name in ipairs { "y", "z" } do assert.is_true(got[name]:equal(want[name]), name) end
   end)
 
+  it("are of the type of y's zero point, be that 0, and are written so", function()
+    local folder <close> = kit.folder()
+    local scale = kit.tensor { name = "s", floats = { 1 } }
+    local zero = kit.tensor { name = "z", elem = I8, raw = "\0" }
+    local path = folder:write("m.onnx", kit.model({
+      nodes = { node("QLinearAdd", { "a", "s", "", "b", "s", "", "s", "z" }, { "y" }) },
+      tensors = { scale, zero }, inputs = { kit.value("a", { 2 }, U8), kit.value("b", { 2 }, I8) },
+      outputs = { kit.value("y", { 2 }, I8) } }, 13,
+      { { 8, kit.message { { 1, "com.microsoft" }, { 2, 1 } } } }))
+    local feeds = { a = neap.tensor({ 200, 7 }, "u8"), b = neap.tensor({ -9, -9 }, "i8") }
+    local f = assert(neap.import(path))
+    assert.are.equal("i8", f(feeds).dtype)
+    assert.are.same({ 127, -2 }, f(feeds):totable())
+    assert(neap.export(f.net, folder.path .. "/n.onnx", { workspace = f.workspace }))
+    assert.are.same({ 127, -2 }, assert(neap.import(folder.path .. "/n.onnx"))(feeds):totable())
+  end)
+
   it("are refused where they are no sums or parts of bytes", function()
     local folder <close> = kit.folder()
     local function refused(words, nodes, elem)

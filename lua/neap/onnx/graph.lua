@@ -163,8 +163,11 @@ local function n_named(f)
 end
 
 function build(node, f)
-  for i = 1, ops.n_needed(node.row.domain, node.row.op) do
-    if not node.inputs[i] then node:fail("input %d is missing", i) end
+  local domain, name = node.row.domain, node.row.op
+  for i = 1, ops.n_needed(domain, name) do
+    if not node.inputs[i] and ops.is_needed(domain, name, i) then
+      node:fail("input %d is missing", i)
+    end
   end
   -- Running statistics are state, whatever the file has them as.
   for _, i in ipairs(node.row.domain == "" and ops.statistics[node.row.op] or {}) do

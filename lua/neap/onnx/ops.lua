@@ -37,6 +37,15 @@ function ops.n_needed(domain, name)
   return needed and needed[name] or 1
 end
 
+-- Inputs that may be left out though one behind them is needed: zero points, which are 0 then.
+local optional = { ["com.microsoft"] = { QLinearAdd = { [3] = true, [6] = true } } }
+
+--- Whether a node of this op has to have its input i, one of those that ops.n_needed counts.
+function ops.is_needed(domain, name, i)
+  local may_lack = optional[domain] and optional[domain][name]
+  return not (may_lack and may_lack[i])
+end
+
 -- Inputs that hold what a net has seen: no gradient reaches them.
 ops.statistics = { BatchNormalization = { 4, 5 } }
 
