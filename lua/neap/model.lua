@@ -146,7 +146,9 @@ local import_options = record.declare("neap.import", { call = "(path, {})",
     doc = [[how the file is mapped: its bytes are the parameters, nothing is read before it is used,
       and processes share it; "r": they can't be written; "c": what is written stays here]] },
   { "model", "boolean", false,
-    doc = "of files of others: a module in the place of a function, whose weights can be trained" },
+    doc = "of files of others: a module in the place of a function, whose weights can be trained; \z
+      of ONNX not what Constant nodes hold, in a file that has other weights, and no mask of \z
+      infinities" },
   { "dims", "any", says = "sizes or ranges by name, { batch = { 1, 32 }, steps = 4 }",
     unset = "each is 1", doc = [[ONNX, TFLite: sizes of the dimensions that the file names, in
       f.net; f(x) takes x of other sizes where the file leaves them open: a net for each is built

@@ -10,6 +10,8 @@ local F = kit.F
 local MOST_WRITTEN = 1024
 --- Of more turns they are tried as a loop of the net first.
 local FEW_TURNS = 16
+--- More turns than these no loop of a net counts (the op While).
+local MOST_TURNS = 10^9
 
 local function value(x, elem) return { x = x, elem = elem or kit.elem_of[x.dtype] } end
 
@@ -178,6 +180,8 @@ local function loop(n)
   if n:given(1) then
     known = kit.is_known(n.inputs[1].x)
     trip = known and n:integer(1) or n.state:operand(n.inputs[1])
+    -- A number beyond all runs is none: a `while` of PyTorch's is written with 2^63 - 1.
+    if known and trip > MOST_TURNS then trip = math.huge end
   end
 
   -- Few turns are written out, which folds what each knows of its number. Many are tried as a loop

@@ -99,7 +99,7 @@ local function cast(n, x, elem)
   end
 
   return { x = result, elem = elem, from = not kit.is_known(result) and n.inputs or nil,
-    parameter = n.inputs[1].parameter and kit.is_float(result) }
+    parameter = kit.is_float(result) and n.inputs[1].parameter }
 end
 
 -- ---- the way back -------------------------------------------------------------------------------

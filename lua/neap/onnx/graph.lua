@@ -4,9 +4,10 @@
 --
 -- A value is {x = tensor or blob, elem = ONNX's element type, name =} or {list = values} for a
 -- sequence. `parameter`: its numbers are weights; where a node reads it beside a blob it becomes a
--- parameter of the net. `seen`: they are what a net has seen, its state. `sized`: they come of the
--- sizes of what is not known, and may be others where those are. `settle`: a function that
--- gives the value as it leaves a graph, where it lies otherwise within (neap.tflite.kit).
+-- parameter of the net; "fixed": one that is not trained. `seen`: they are what a net has seen, its
+-- state. `sized`: they come of the sizes of what is not known, and may be others where those are.
+-- `settle`: a function that gives the value as it leaves a graph, where it lies otherwise within
+-- (neap.tflite.kit).
 -- `made_by`, `at`: the node that it comes of, and as which of its outputs.
 -- @module neap.onnx.graph
 local kit = require "neap.onnx.kit"
@@ -18,6 +19,8 @@ local graph = {}
 
 --- Tensors of more elements are no part of the net's text: a workspace is given them.
 local MOST_WRITTEN = 64
+--- Tensors of more elements are no masks, and are not looked through for infinities.
+local MOST_MASKED = 1 << 24
 
 --- Functions and subgraphs within each other: of more Lua's own stack would end.
 local MOST_DEEP <const> = 64
@@ -50,6 +53,27 @@ local function known(t, elem, name, parameter)
 end
 graph.known = known
 
+--- Whether a tensor hides something by infinities: a mask, which training must leave as it is.
+local function is_mask(t)
+  if t:n_element() > MOST_MASKED then return false end
+  local found = t:stats()
+  return found.inf > 0 or found.nan > 0
+end
+
+--- What becomes of a weight in a net: true, it is trained; "fixed", it is not.
+local function training_of(v)
+  return v.parameter == true and is_mask(v.x) and "fixed" or v.parameter
+end
+
+--- Whether a value of several inputs is a weight: a fixed one where all of its weights are.
+local function inherited(inputs)
+  local parameter
+  for _, input in pairs(inputs) do
+    if parameter ~= true then parameter = input.parameter or parameter end
+  end
+  return parameter
+end
+
 --- What of weights was computed at once and is of other sizes at the next, as the rows of a table
 -- that a text has positions for: the same by ops of the net, so that weights are the file's, whole,
 -- whatever sizes a net is built for. nil where its node makes no blob of them.
@@ -76,12 +100,12 @@ end
 -- gone through for each size) what comes of sizes is none: it is a constant of each net, or ops.
 function State:operand(v)
   if v.blob then return v.blob end
-  local is_own = v.parameter or v.seen
+  local is_own = v.parameter == true or v.seen
 
   local small = kit.is_known(v.x) and not is_own and v.x:n_element() <= MOST_WRITTEN
   if small or not kit.is_known(v.x) then return v.x end
   if self.anew and v.sized then return v.parameter and self:unfolded(v) or v.x end
-  v.blob = self.declare(self.root, clean(v.name), v.x, v.parameter, v.sized)
+  v.blob = self.declare(self.root, clean(v.name), v.x, training_of(v), v.sized)
   return v.blob
 end
 
@@ -145,8 +169,7 @@ local function value_of(result, node, name)
   local v = result
   if op.is_tensor(result) or op.is_blob(result) then
     v = { x = result, elem = elem_of(result, node.inputs) }
-    for _, input in pairs(node.inputs) do v.parameter = v.parameter or input.parameter end
-    v.parameter = v.parameter and is_float[result.dtype] and #result.shape > 0
+    v.parameter = is_float[result.dtype] and #result.shape > 0 and inherited(node.inputs)
     v.from = not kit.is_known(result) and node.inputs or nil
   end
   v.name = v.name or name
@@ -434,13 +457,27 @@ end
 
 -- ---- the whole ----------------------------------------------------------------------------------
 
+--- Whether a model's file has weights where files have them, among the initializers: then what its
+-- Constant nodes hold are numbers of the program, the scale of an attention or a mask, that no
+-- training moves. A file that has none keeps its weights in such nodes.
+local function has_initializers(g)
+  for _, t in ipairs(g.initializers) do
+    if t.tensor and is_float[t.tensor.dtype] and #t.tensor.shape > 0 then return true end
+  end
+  return false
+end
+
 --- Runs a model's graph on values by name of its inputs. `declare(net, name, tensor, parameter)`
--- gives the blob of a weight, which is the outermost net's, wherever it is read.
+-- gives the blob of a weight, which is the outermost net's, wherever it is read; `parameter` is
+-- true, "fixed" of one that is not trained, or false of state.
 -- @param anew whether the graph is gone through for each size, with the same weights
+-- @param module the module whose forward this is, nil of a function: whether it trains decides what
+-- nodes do that the file has in their training form
 -- @return list of the outputs' values, and one of what the nodes have made in the net
-function graph.run(model, net, inputs, declare, anew)
+function graph.run(model, net, inputs, declare, anew, module)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
-    depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew }, State)
+    depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew, module = module,
+    constants_are = has_initializers(model.graph) and "fixed" or true }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
 
   local env = {}

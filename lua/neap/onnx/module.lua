@@ -25,7 +25,7 @@ local function declare_all(self, weights)
   local records = {}
   for _, w in ipairs(weights) do
     records[w.name] = imported.declare(self, { name = w.name, shape = w.tensor.shape,
-      dtype = w.tensor.dtype, parameter = w.parameter })
+      dtype = w.tensor.dtype, parameter = w.parameter, trainable = w.parameter == true })
   end
   return records
 end
@@ -60,6 +60,7 @@ local Model = module.class { "OnnxModel", name = "model",
     self._onnx = { model = o.model, options = o.options, weights = weights, inputs = inputs,
       records = declare_all(self, weights) }
     self.notes, self._onnx.elems = built.notes, built.elems
+    self._arguments = kit.map(inputs, function(input) return input.name end)
     self._fields.input_shape = example_shapes(inputs, o.options)
     self._fields.input_dtype = kit.types[inputs[1].elem].dtype
   end,
@@ -72,7 +73,7 @@ local Model = module.class { "OnnxModel", name = "model",
     end
     local results = graph.run(own.model, op.net_of(xs[1]), values, function(_, name)
       return forward.blob_of(own.records[name_of(name)])
-    end, true)
+    end, true, self)
     return table.unpack(kit.map(results, function(v) return v.blob or v.x end))
   end }
 

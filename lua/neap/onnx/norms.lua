@@ -150,6 +150,7 @@ end
 return function(op, writers)
   write(writers)
   --- Opset 14 on: training gives running statistics as outputs; before, `spatial` and a test mode.
+  -- Of a module, a file that was written in training is what it was: a net in either mode.
   function op.BatchNormalization(n, x, scale, bias, mean, var)
     local eps, momentum = n:float("epsilon", 1e-5), n:float("momentum", 0.9)
     local training = n.version >= 14 and n:flag "training_mode" or n.version < 7 and n:has "is_test"
@@ -157,6 +158,19 @@ return function(op, writers)
 
     -- Statistics in the type that the file keeps them in, which may be wider than x's.
     local wide = kit.is_float(mean) and mean.dtype or x.dtype
+    -- Neap's op needs one type, and none of halves.
+    local is_plain = #x.shape >= 2 and x.dtype == scale.dtype and x.dtype == mean.dtype
+      and x.dtype ~= "f16" and x.dtype ~= "bf16"
+    -- A module says itself whether it trains; its statistics are its state, and move in place.
+    local module = training and n.state.module
+    training = training and (not module or module.training)
+    if training and module and is_plain then
+      local y, m, v = F.BatchNorm({ x, scale, bias }, { eps = eps, training = true }, 3)
+      for _, pair in ipairs { { mean, m }, { var, v } } do
+        n.state.net:op("RunningAverage", pair, { pair[1] }, { momentum = 1 - momentum })
+      end
+      return y, mean, var
+    end
     if training then
       local axes = { 1 }
       for d = 3, #x.shape do axes[#axes + 1] = d end
@@ -177,16 +191,17 @@ return function(op, writers)
         over_channels(bias, #x.shape) }
       return kit.cast(y, x.dtype), mix(mean, m), mix(var, v)
     end
-    if #x.shape >= 2 and x.dtype == scale.dtype and x.dtype == mean.dtype and x.dtype ~= "f16"
-      and x.dtype ~= "bf16" then
-      return F.BatchNorm({ x, scale, bias, mean, var }, { eps = eps })
+    -- What training would have moved comes out as it is.
+    if is_plain then
+      return (F.BatchNorm({ x, scale, bias, mean, var }, { eps = eps })), mean, var
     end
 
-    -- Neap's op needs one type; of several, or of halves, the formula in the wider one.
+    -- Of several types, or of halves, the formula in the wider one.
     local factor = F.Div { kit.cast(scale, wide), F.Sqrt(F.Add { var, kit.number(eps, wide) }) }
     local y = F.Mul { F.Sub { kit.cast(x, wide), over_channels(mean, #x.shape) },
       over_channels(factor, #x.shape) }
-    return kit.cast(F.Add { y, over_channels(kit.cast(bias, wide), #x.shape) }, x.dtype)
+    y = F.Add { y, over_channels(kit.cast(bias, wide), #x.shape) }
+    return kit.cast(y, x.dtype), mean, var
   end
 
   function op.InstanceNormalization(n, x, scale, bias)
@@ -247,6 +262,8 @@ return function(op, writers)
   function op.Dropout(n, x)
     local training = n.version >= 12 and n:given(3) and n:scalar(3)
     training = training == true or training == 1
+    -- A module in evaluation drops nothing, whatever its file says.
+    training = training and not (n.state.module and not n.state.module.training)
     local rate = n.version >= 12 and (n:number(2) or 0.5) or n:float("ratio", 0.5)
 
     local function ones()

@@ -334,7 +334,8 @@ end
 
 return function(op, writers)
   write(writers)
-  function op.MatMul(n, a, b) return linear(n, a) or mat_mul(a, b) end
+  --- What a linear layer turns is no weight beside the one that it turns, and is not asked for.
+  function op.MatMul(n, a) return linear(n, a) or mat_mul(a, n:x(2)) end
 
   function op.Gemm(n, a, b, c)
     local y = function(x) return kit.is_float(x) and x or kit.cast(x, "f64") end

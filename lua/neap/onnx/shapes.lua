@@ -155,7 +155,7 @@ local function constant(n)
   if t then
     if not t.tensor then return { texts = t.texts } end
     local is_weight = kit.is_float(t.tensor) and #t.tensor.shape > 0
-    return { x = t.tensor, elem = t.elem, parameter = is_weight }
+    return { x = t.tensor, elem = t.elem, parameter = is_weight and n.state.constants_are }
   end
 
   -- One number or a list; an empty list is a tensor of no elements, not a missing value.
@@ -661,7 +661,7 @@ return function(op, writers)
     if t then value, dtype = t.tensor:reshape(-1):totable()[1], t.tensor.dtype end
     if type(value) == "boolean" then value = value and 1 or 0 end
     local y = core.eager("Constant", {}, { shape = shape, value = value, dtype = dtype })
-    return { x = y, elem = t and t.elem, parameter = kit.is_float(y) and #shape > 0 }
+    return { x = y, elem = t and t.elem, parameter = kit.is_float(y) and #shape > 0 and "fixed" }
   end
 
   function op.Range(n)

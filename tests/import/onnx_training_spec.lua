@@ -1,0 +1,144 @@
+-- Modules of ONNX files in training: what is trained and what is not, statistics, loops without a
+-- number of turns, and what a batch's fields are called.
+local neap = require "neap"
+local kit = require "import.onnx_kit"
+local support = require "support"
+
+local function import(g, o, opset)
+  local folder <close> = kit.folder()
+  return neap.import(folder:write("m.onnx", kit.model(g, opset)), o or { model = true })
+end
+
+local function floats(name, dims, list)
+  return kit.tensor { name = name, dims = dims, floats = list }
+end
+
+--- A node that holds floats.
+local function constant(name, dims, list)
+  return kit.node("Constant", {}, { name },
+    { value = { kind = "tensor", kit.tensor { dims = dims, floats = list } } })
+end
+
+local function names_of(m)
+  local out = {}
+  for name, p in m:parameters() do out[#out + 1] = name .. (p.trainable and "" or " fixed") end
+  return table.concat(out, ", ")
+end
+
+--- A step of plain gradient descent on the mean of the squares of what comes out.
+local function step(m, x, lr)
+  local t = neap.trainer { model = m, loss = function(y) return (y * y):mean() end,
+    optimizer = neap.optim.SGD { lr = lr or 0.1 } }
+  return t:step { x = x }
+end
+
+describe("a module of an ONNX file in training", function()
+  it("leaves what Constant nodes hold as it is", function()
+    -- An attention's scale and its mask, as PyTorch writes them, beside a weight.
+    local hidden = {}
+    for i = 1, 81 do hidden[i] = i % 2 == 0 and -math.huge or 0 end
+    local m = assert(import { nodes = { kit.node("MatMul", { "x", "w" }, { "h" }),
+      constant("scale", { 1 }, { 0.5 }), kit.node("Mul", { "h", "scale" }, { "s" }),
+      constant("mask", { 9, 9 }, hidden), kit.node("Add", { "s", "mask" }, { "a" }),
+      kit.node("Softmax", { "a" }, { "y" }, { axis = 1 }) },
+      tensors = { floats("w", { 2, 9 }, { 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 0, 1, 0, 1, 0, 1, 0, 1 }) },
+      inputs = { kit.value("x", { 9, 2 }) }, outputs = { kit.value("y", { 9, 9 }) } })
+    assert.equal("w, mask fixed", names_of(m))
+    local w = m:param("w").data:clone()
+    for _ = 1, 3 do assert.is_true(step(m, neap.ones(9, 2)).loss < 1) end
+    assert.is_false(w:equal(m:param("w").data))
+    assert.equal(-math.huge, m:param("mask").data[{ 1, 2 }])
+  end)
+
+  it("leaves a mask among the weights as it is", function()
+    local m = assert(import { nodes = { kit.node("Mul", { "x", "w" }, { "h" }),
+      kit.node("Add", { "h", "mask" }, { "a" }), kit.node("Softmax", { "a" }, { "y" },
+        { axis = 1 }) },
+      tensors = { floats("w", { 2 }, { 1, 2 }), floats("mask", { 2, 2 }, { 0, -math.huge, 0, 0 }) },
+      inputs = { kit.value("x", { 2, 2 }) }, outputs = { kit.value("y", { 2, 2 }) } })
+    assert.equal("w, mask fixed", names_of(m))
+    for _ = 1, 2 do step(m, neap.ones(2, 2)) end
+    assert.same({ { 0, -math.huge }, { 0, 0 } }, m:param("mask").data:totable())
+  end)
+
+  it("trains Constant nodes of a file that has its weights there", function()
+    local m = assert(import { nodes = { constant("w", { 2, 1 }, { 1, 2 }),
+      kit.node("MatMul", { "x", "w" }, { "y" }) },
+      inputs = { kit.value("x", { 1, 2 }) }, outputs = { kit.value("y", { 1, 1 }) } })
+    assert.equal("w", names_of(m))
+    step(m, neap.ones(1, 2))
+    assert.is_true(m:param("w").data:close(neap.tensor { { 0.4 }, { 1.4 } }))
+  end)
+
+  it("has no second weight of one that a product turns", function()
+    -- A table that is looked up in and multiplied with, as of a language model whose ends are tied.
+    local m = assert(import { nodes = { kit.node("Gather", { "e", "x" }, { "h" }),
+      kit.node("Transpose", { "e" }, { "t" }, { perm = { 1, 0 } }),
+      kit.node("MatMul", { "h", "t" }, { "y" }) },
+      tensors = { floats("e", { 3, 2 }, { 1, 2, 3, 4, 5, 6 }) },
+      inputs = { kit.value("x", { "batch", 4 }, 7) },
+      outputs = { kit.value("y", { "batch", 4, 3 }) } })
+    assert.equal("e", names_of(m))
+    assert.equal(6, m:summary().parameters)
+  end)
+
+  it("takes fields by the names of the file's inputs", function()
+    local m = assert(import { nodes = { kit.node("MatMul", { "left.in", "w" }, { "h" }),
+      kit.node("Add", { "h", "right" }, { "y" }) }, tensors = { floats("w", { 2, 1 }, { 1, 2 }) },
+      inputs = { kit.value("left.in", { "batch", 2 }), kit.value("right", { "batch", 1 }) },
+      outputs = { kit.value("y", { "batch", 1 }) } })
+    local function trainer(model)
+      return neap.trainer { model = model, loss = function(y) return y:mean() end,
+        optimizer = neap.optim.SGD { lr = 0 } }
+    end
+    local a, b = neap.ones(3, 2), neap.ones(3, 1)
+    assert.equal(4, trainer(m):step({ ["left.in"] = a, right = b }).loss)
+    assert.equal(4, trainer(m):step({ x1 = a, x2 = b }).loss)
+    local t = trainer(m)
+    support.raises("did you mean \"right\"?", t.step, t, { ["left.in"] = a, rigth = b })
+
+    local one = assert(import { nodes = { kit.node("Relu", { "ids" }, { "y" }) },
+      inputs = { kit.value("ids", { "batch", 2 }) }, outputs = { kit.value("y", { "batch", 2 }) } })
+    local model = neap.nn.Sequential { one, neap.nn.Linear { 2, 1 } }
+    assert.equal(trainer(model):step({ ids = a }).loss, trainer(model):step({ x = a }).loss)
+  end)
+
+  it("loops as long as a condition holds, which PyTorch writes with a number beyond all", function()
+    local body = kit.graph { nodes = { kit.node("Mul", { "v", "half" }, { "w" }),
+      kit.node("Greater", { "w", "half" }, { "go" }) },
+      inputs = { kit.value("i", {}, 7), kit.value("c", {}, 9), kit.value("v", {}) },
+      outputs = { kit.value("go", {}, 9), kit.value("w", {}) } }
+    local f = assert(import({ nodes = { kit.node("Greater", { "x", "half" }, { "first" }),
+      kit.node("Loop", { "most", "first", "x" }, { "y" }, { body = { kind = "graph", body } }) },
+      tensors = { floats("half", {}, { 0.5 }),
+        kit.tensor { name = "most", elem = 7, dims = {}, ints = { math.maxinteger } } },
+      inputs = { kit.value("x", {}) }, outputs = { kit.value("y", {}) } }, {}))
+    assert.equal(0.375, f(neap.tensor(6)):item())
+    assert.equal(0.25, f(neap.tensor(0.25)):item())
+  end)
+
+  it("moves statistics while it trains alone, of a file that was written in training", function()
+    local function norm()
+      return assert(import { nodes = { kit.node("Mul", { "x", "w" }, { "h" }),
+        kit.node("BatchNormalization", { "h", "s", "b", "mean", "var" }, { "n", "mean2", "var2" },
+          { training_mode = 1, momentum = 0.75 }),
+        kit.node("Dropout", { "n", "rate", "on" }, { "y" }) },
+        tensors = { floats("w", { 1 }, { 1 }), floats("s", { 1 }, { 1 }), floats("b", { 1 }, { 0 }),
+          floats("mean", { 1 }, { 8 }), floats("var", { 1 }, { 4 }), floats("rate", {}, { 0.5 }),
+          kit.tensor { name = "on", elem = 9, dims = {}, raw = "\1" } },
+        inputs = { kit.value("x", { "batch", 1 }) }, outputs = { kit.value("y", { "batch", 1 }) } })
+    end
+    local m, x = norm(), neap.tensor { { 2 }, { 6 } }
+    -- Statistics of the file: (2 - 8) / 2, (6 - 8) / 2; and nothing is dropped.
+    assert.is_true(m(x):close(neap.tensor { { -3 }, { -1 } }, { atol = 1e-4 }))
+    assert.equal(8, m:state_dict().mean[1])
+
+    m:train()
+    step(m, x, 0)
+    -- 0.75 of what was and a quarter of the batch's mean 4 and variance 4.
+    assert.equal(7, m:state_dict().mean[1])
+    assert.equal(4, m:state_dict().var[1])
+    m:eval()
+    assert.is_true(m(x):close(neap.tensor { { -2.5 }, { -0.5 } }, { atol = 1e-4 }))
+  end)
+end)
