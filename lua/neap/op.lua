@@ -226,7 +226,8 @@ local function make_function(record)
 
     -- The record's order: attributes 1, 2, .. are put to their names in C.
     table.move(args, first, last, 1, attrs)
-    if n_out == nil and splits then
+    -- What is made of other ops counts its parts itself.
+    if n_out == nil and splits and not record.made_of then
       local sizes = attrs.sizes or attrs[2]
       if type(sizes) ~= "table" then
         fail(name

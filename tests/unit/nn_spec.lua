@@ -276,6 +276,8 @@ describe("reports", function()
     assert.are.equal(3 * 2 * 16 * 9, r[1].mult_adds)
     assert.are.equal(20 + 165, r.parameters)
     assert.are.equal(4 * (20 + 165), r.parameter_bytes)
+    local m = nn.Sequential { input = { 3 }, nn.Linear { 2 } }
+    support.raises("takes no shapes x or y", m.summary, m, { x = { 5, 3 } })
   end)
   it("plan and forecast allocate nothing", function()
     settle() -- what earlier tests left must not go while this one counts

@@ -281,6 +281,10 @@ describe("an op of a script", function()
     end
     local run = function(_, t) return t end
     said("one of run and of", define, { "SpecNone" })
+    said("nothing reads its field \"scale\"", define, { "SpecKeys", run = run,
+      attrs = { scale = 1 } })
+    said("nothing reads its field \"w\"", neap.op, { "SpecKeys", run = run,
+      inputs = { "x", w = "weight" }, outputs = { "y" } })
     said("is the name of an op already", define, { "SpecCube", run = run })
     said("is the name of an op already", define, { "Relu", run = run })
     said("would be \"shape\"", define, { "Shape", run = run })

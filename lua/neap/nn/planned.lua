@@ -129,6 +129,10 @@ end
 -- the forward pass; totals parameters, trainable, mult_adds, parameter_bytes.
 function Module.summary(self, o)
   local net_options, memory = apart(o, "m:summary")
+  -- Rows show the shapes of the net that is built: a plan for others would count for others.
+  if memory.x or memory.y then
+    fail("m:summary takes no shapes x or y: batch = rows, and input = the shape of one example")
+  end
   net_options.train, net_options.traced, net_options.loss = false, true, nil
   local net, blobs, record = Module.net(self, net_options)
   local flops, rows, seen = {}, {}, {}

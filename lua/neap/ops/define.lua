@@ -87,9 +87,20 @@ local function check_name(name)
   end
 end
 
+--- Raises for a field by name in what is a list: pairs have no order, so nothing would read it.
+local function check_list(who, what, list, of)
+  for key in pairs(list) do
+    if math.type(key) ~= "integer" then
+      fail(("%s: %s is a list of %s: nothing reads its field \"%s\""):format(who, what, of,
+        tostring(key)))
+    end
+  end
+end
+
 --- Operands as compose has them: { name, doc, dtypes =, .. }.
 local function operands(who, list, what)
   local out = {}
+  check_list(who, what, list, "names, or { name, doc }")
   if #list == 0 then fail(("%s: %s is a list of names, { \"x\" }"):format(who, what)) end
   for i, x in ipairs(list) do
     if type(x) == "string" then x = { x } end
@@ -326,6 +337,7 @@ end
 --- The attributes that a list of fields declares.
 local function fields_of(who, attrs)
   local fields, positions = {}, {}
+  check_list(who, "attrs", attrs, "{ name, type, default, doc = }")
   for i, f in ipairs(attrs) do
     if type(f) ~= "table" or type(f[1]) ~= "string" or type(f[2]) ~= "string" then
       fail(("%s: attrs[%d] expects { name, type, default, doc = }"):format(who, i))
@@ -364,8 +376,8 @@ function M.op(given)
     run = o.run, infer = o.infer, grad = o.grad, run_grad = o.run_grad, cost = o.cost,
     summary = o.summary or "An op of " .. where .. ".", math = o.math
       or ("%s = %s(%s)"):format(names(o.outputs), name, names(o.inputs)),
-    example = o.example or ("neap.%s(x)"):format(op.snake(name)), source = o.source or where,
-    cases = o.cases }
+    example = o.example or ("neap.%s(%s)"):format(op.snake(name), names(o.inputs)),
+    source = o.source or where, cases = o.cases }
 
   -- Made of ops it is a record of compose's, else one of C's that calls back.
   if o.of then
