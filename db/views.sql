@@ -205,8 +205,9 @@ CROSS JOIN plan_value v USING (plan_id)
 LEFT JOIN plan_op a ON a.plan_id = v.plan_id AND a.step = max(v.first_step, 1)
 LEFT JOIN plan_op b ON b.plan_id = v.plan_id AND b.step = max(v.last_step, 1);
 
--- What does each value add to its layer, by the layer's number? Storages are counted once, whatever the number of names on them. Of
--- packed rows: words are compared by their numbers, and a text is looked up once a layer.
+-- What does each value add to its layer, by the layer's number? Storages are counted once, whatever the number of names on them, and
+-- the scratch of the op at the peak with the first value that it writes. Of packed rows: words are compared by their numbers, and a text
+-- is looked up once a layer.
 CREATE VIEW v_layer_value AS
 SELECT
   v.plan_id, v.layer,
@@ -216,7 +217,12 @@ SELECT
         AND v.region = (SELECT word_id FROM plan_word WHERE text = 'arena')
         AND NOT EXISTS (SELECT 1 FROM packed_value w
                         WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.storage_no = v.storage_no
-                          AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step), v.bytes, 0) AS peak_bytes
+                          AND w.value_no > v.value_no AND p.peak_step BETWEEN w.first_step AND w.last_step), v.bytes, 0)
+    + iif(v.first_step = p.peak_step
+            AND NOT EXISTS (SELECT 1 FROM packed_value w
+                            WHERE w.plan_id = v.plan_id AND w.subnet_no = 0 AND w.first_step = p.peak_step AND w.value_no < v.value_no),
+          (SELECT scratch_bytes FROM packed_op o WHERE o.plan_id = p.plan_id AND o.subnet_no = 0 AND o.step = p.peak_step),
+          0) AS peak_bytes
 FROM plan p
 CROSS JOIN packed_value v ON v.plan_id = p.plan_id AND v.subnet_no = 0;
 
@@ -290,11 +296,14 @@ FROM run r
 LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);
 
--- Times by op of a run's main program, the first that has them.
+-- Times by op of a run's main program: the first with times whose plan is the run's, so that steps are that plan's.
 CREATE VIEW run_op AS
 SELECT run_id, step, n_call, min_ns, median_ns, p95_ns, total_ns, gap_ns, start_ns, thread
 FROM program_op o
-WHERE program_no = (SELECT min(program_no) FROM program_op q WHERE q.run_id = o.run_id);
+WHERE program_no = (
+  SELECT min(g.program_no) FROM run r CROSS JOIN program g USING (run_id, plan_id)
+  WHERE r.run_id = o.run_id
+    AND EXISTS (SELECT 1 FROM program_op q WHERE q.run_id = r.run_id AND q.program_no = g.program_no));
 
 -- What programs does a run have, how fast are they, and what do they hold?
 CREATE VIEW v_program AS

@@ -1,13 +1,14 @@
--- layer: bytes and time by layer: all of it, its parameters, its share of the peak, and its ops in the plan's newest measured run.
+-- layer: bytes and time by layer: all of it, its parameters, its share of the peak with scratch, and its ops in the plan's newest measured run.
 -- :plan a plan's number, or what to find it by (db/asked/plan.sql)
 WITH measured AS (
-  SELECT run_id FROM run r
-  WHERE plan_id = :plan AND EXISTS (SELECT 1 FROM run_op t WHERE t.run_id = r.run_id)
-  ORDER BY uuid DESC LIMIT 1
+  SELECT run_id, program_no FROM program g JOIN run r USING (run_id)
+  WHERE g.plan_id = :plan
+    AND EXISTS (SELECT 1 FROM program_op t WHERE t.run_id = g.run_id AND t.program_no = g.program_no)
+  ORDER BY r.uuid DESC, program_no LIMIT 1
 ), time AS MATERIALIZED (
   SELECT o.layer, sum(t.median_ns) AS median_ns, count(*) AS n_op
   FROM measured
-  JOIN run_op t USING (run_id)
+  JOIN program_op t USING (run_id, program_no)
   JOIN plan_op o ON o.plan_id = :plan AND o.step = t.step
   GROUP BY o.layer
 )

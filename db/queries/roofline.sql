@@ -11,12 +11,13 @@ SELECT net, mode, batch, step, name, type, kernel, median_ns, gflop_per_s, gbyte
 FROM (
   SELECT *, peak_flop_per_s / peak_byte_per_s AS ridge
   FROM (
-    SELECT t.*, r.batch, m.peak_flop_per_s AS kept, m.peak_byte_per_s,
+    SELECT t.*, p.batch, m.peak_flop_per_s AS kept, m.peak_byte_per_s,
            max(m.peak_flop_per_s, 1e9 * coalesce(max(t.gflop_per_s) OVER (), 0)) AS peak_flop_per_s,
            round(1.0 * t.flops / nullif(t.read_bytes + t.write_bytes, 0), 2) AS flop_per_byte
     FROM v_op_time t
     JOIN run r USING (run_id)
     JOIN machine m USING (machine_id)
+    JOIN plan p ON p.plan_id = t.plan_id
     WHERE t.run_id = :run
   )
 )

@@ -56,7 +56,8 @@ struct neap_run {
   int n_ref;
   int64_t run_id; /* 0: has no row yet */
   neap_run_row row;
-  neap_arena room; /* of the row's texts */
+  int64_t plan_batch; /* rows of the program whose plan is the row's */
+  neap_arena room;    /* of the row's texts */
   /* going: since its first step, or the first after an end. gone: somebody deleted its row. */
   bool begun, going, dirty, gone;
   const char *ended; /* how; NULL: not yet */
@@ -461,7 +462,7 @@ static bool is_main(const neap_run *run, const neap_run_row *part) {
   return run->row.mode == NULL || part->mode == NULL || strcmp(run->row.mode, part->mode) == 0;
 }
 
-/* The largest of its programs, and the first that has a plan with a row. */
+/* The largest of its programs; of those that have a plan with a row, too. */
 static neap_status merge(neap_run *run, const neap_run_row *part, neap_error *error) {
   neap_run_row *row = &run->row;
 
@@ -479,7 +480,10 @@ static neap_status merge(neap_run *run, const neap_run_row *part, neap_error *er
   }
 
   /* Of several sizes of one net, or several nets, the run's row tells the largest. */
-  if (row->plan_id == 0) row->plan_id = part->plan_id;
+  if (part->plan_id != 0 && (row->plan_id == 0 || part->batch > run->plan_batch)) {
+    row->plan_id = part->plan_id;
+    run->plan_batch = part->batch;
+  }
   row->batch = NEAP_MAX(row->batch, part->batch);
   row->planned_bytes = NEAP_MAX(row->planned_bytes, part->planned_bytes);
   row->n_thread = NEAP_MAX(row->n_thread, part->n_thread);

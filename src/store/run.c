@@ -56,7 +56,7 @@ neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_
     "UPDATE run SET n_step = ?, seen_at = ?, ended_at = ?, step_min_ns = ?, step_median_ns = ?, "
     "step_p95_ns = ?, batch = ?, planned_bytes = ?, held_bytes = ?, resident_bytes = ?, status = "
     "?, error = ?, "
-    "plan_id = coalesce(plan_id, (SELECT plan_id FROM plan WHERE plan_id = ?)) WHERE run_id = ?",
+    "plan_id = coalesce((SELECT plan_id FROM plan WHERE plan_id = ?), plan_id) WHERE run_id = ?",
     lost);
 
   /* In the order of the statement. 0 stands for what is not known yet, which the file has as
@@ -74,7 +74,7 @@ neap_status neap_store_update_run(neap_store *store, int64_t run_id, const neap_
   neap_sql_text(&sql, row->status);
   neap_sql_text(&sql, row->error);
 
-  /* A plan that the run's row has stays; one that came later is taken if it is still there. */
+  /* A larger program may have come with a plan, which is taken if it is still there. */
   neap_sql_int(&sql, row->plan_id);
   neap_sql_int(&sql, run_id);
 

@@ -162,6 +162,11 @@ kept["view v_layer"] = function(db, id, f, p)
       peak[layer[newest.value_no]] = (peak[layer[newest.value_no]] or 0) + newest.bytes
     end
   end
+
+  -- The scratch of the op at the peak is its layer's, by the row of the op.
+  local op = db:sql([[select o.layer, o.scratch_bytes from plan_op o join plan p using (plan_id)
+    where plan_id = ? and step = peak_step]], { id })[1]
+  peak[op.layer] = (peak[op.layer] or 0) + op.scratch_bytes
   for r in db:rows("select * from v_layer where plan_id = ?", { id }) do
     assert.are.equal(bytes[r.layer] or 0, r.bytes, r.layer)
     assert.are.equal(parameters[r.layer] or 0, r.parameter_bytes, r.layer)

@@ -91,10 +91,20 @@ end
 function diff.of_run_id(db, id)
   local run = ask(db, "select * from run where run_id = :id", { id = id })[1]
   if not run then fail(("the database has no run %d; neap profile list shows them"):format(id)) end
-  if not run.plan_id then fail(("run %d has no plan any more"):format(id)) end
-  local side = diff.of_plan_id(db, run.plan_id, ("run %d of %s"):format(id, said(run)))
+  if not run.plan_id then
+    fail(run.status == "refused" and ("run %d was refused: no plan was made"):format(id)
+      or ("run %d has no plan, or none any more"):format(id))
+  end
+
+  -- Of a run's programs the one whose plan it is: its batch; and where steps were of several sizes
+  -- what its own took, since the run's are of all.
+  local main = ask(db, [[select p.net, p.mode, p.batch, g.step_median_ns,
+      (select count(*) from program s where s.run_id = :id and s.mode = p.mode) as n_size
+    from plan p left join program g on g.run_id = :id and g.plan_id = p.plan_id
+    where p.plan_id = :plan order by g.program_no limit 1]], { id = id, plan = run.plan_id })[1]
+  local side = diff.of_plan_id(db, run.plan_id, ("run %d of %s"):format(id, said(main)))
   local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
-  side.step_ns = run.step_median_ns
+  side.step_ns = main.n_size > 1 and main.step_median_ns or run.step_median_ns
   side.roof = diff.roof_of(db, id)
   diff.add_course(side, db, id)
   if #times > 0 then
