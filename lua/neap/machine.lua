@@ -88,13 +88,15 @@ local function measure()
   return rows
 end
 
+--- The processor's name, as a row of the database has it.
+function machine.cpu() return cpuinfo():match "model name%s*:%s*([^\n]*)" or "unknown" end
+
 --- Those that the database has of a machine with this processor and so many threads.
 local function stored(db)
-  local cpu = cpuinfo():match "model name%s*:%s*([^\n]*)" or "unknown"
   local rows = db:_query([[select what, n_thread, per_second from machine_peak
     where machine_id = (select max(machine_id) from machine_peak join machine using (machine_id)
       where cpu = :cpu and n_thread = :n)
-    order by n_thread, what]], { cpu = cpu, n = core.threads() })
+    order by n_thread, what]], { cpu = machine.cpu(), n = core.threads() })
   return rows and #rows > 0 and rows or nil
 end
 

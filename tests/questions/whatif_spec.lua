@@ -205,7 +205,7 @@ describe("how do bytes go with the batch, and with the budget?", function()
       op.ns = 1000 + 7 * i
       measured[i], sum = op, sum + op.ns
     end
-    local same_ns, known = times.forecast(plan:_ops(), measured)
+    local same_ns, known = times.forecast(plan:_ops(), { { rows = measured } })
     assert.are.equal(sum, same_ns)
     assert.are.equal(1, known)
     local less = plan:whatif { budget = plan:curve("budget")[6].budget_bytes, run = false }.plan
@@ -217,7 +217,7 @@ describe("how do bytes go with the batch, and with the budget?", function()
       if first then expected = expected + by_name[first.name .. first.type .. first.phase] end
     end
     assert.is_true(less.n_recomputed > 0)
-    assert.are.equal(expected, (times.forecast(ops, measured)))
+    assert.are.equal(expected, (times.forecast(ops, { { rows = measured } })))
   end)
 end)
 

@@ -201,8 +201,8 @@ return {
       :description "Draw bytes by name over op order; - writes to standard output."
     command:option "--color":choices { "category", "layer" }
       :description "--svg: what the colours of boxes mean; the category without."
-    command:flag "--time":description "--svg: over measured time, of the newest stored run with \z
-      op times."
+    command:flag "--time":description "--svg: over measured time, of stored runs with op times \z
+      that are most like the plan."
     command:option "--dot":argname "<file>"
       :description "Draw the net as it runs, for Graphviz, a colour for each place in the arena."
   end,

@@ -418,7 +418,7 @@ local svg_options = record.declare("plan:svg", { call = "(path, {})",
   { "color", "choice", "category", choices = { "category", "layer" },
     doc = "what the colours of boxes mean" },
   { "time", "boolean|table", false, doc = [[the axis is time, as ops took in the run given here;
-      true: in the newest stored one of this net and mode; false: the axis is steps]] },
+      true: in the stored ones of this net and mode that are most like it; false: the axis is steps]] },
   example = 'model:plan { batch = 8, train = true }:svg("lenet.svg", { color = "layer" })' })
 
 --- plan:svg([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
@@ -426,7 +426,7 @@ function Plan:svg(path, o)
   o = svg_options:read(o)
   local ns
 
-  -- Time as the axis: by the run that is given, or the newest stored one.
+  -- Time as the axis: by the run that is given, or stored ones.
   if o.time then
     local run
     if o.time ~= true then run = o.time end
@@ -435,15 +435,21 @@ function Plan:svg(path, o)
       fail(("plan:svg: no run of \"%s\" with op times is stored; neap profile run NET measures \z
         them"):format(figures(self).net))
     end
-    ns = times.steps(self:_ops(), measured)
+    local known
+    ns, known = times.steps(self, measured)
+    if known < times.least_known then
+      fail(("plan:svg: of the ops' time %.0f %% was measured, by the same kernels, in the same \z
+        dtype and on as many threads; neap profile run NET, with the options of the plan, \z
+        measures it"):format(100 * known))
+    end
   end
   return given(self:_svg(o.color == "layer", ns), path)
 end
 
 --- plan:html([path [, other]]) -> text, or true, or nil, message, code: a report as one HTML file,
 -- which needs no network: memory map, live bytes, layers, times, the net. With another plan, both
--- side by side and what has changed. Times are those of the newest stored run of the net in this
--- mode, if there is one.
+-- side by side and what has changed. Times are those of the stored runs of the net in this
+-- mode that are most like the plan, where most of it was measured.
 -- @usage model:plan { batch = 8, train = true }:html "lenet.html"
 function Plan:html(path, other)
   local function side(p)
@@ -572,9 +578,8 @@ function Run:html(path, other)
 
     -- What the database has of a run's course is added where the run is stored.
     local made = diff.of_plan(run.plan, run.times, run.median_ns)
-    local db = (run.run_id or 0) > 0 and core.open_db()
+    local db = (run.run_id or 0) > 0 and core.used_db()
     if db then
-      local _ <close> = db
       diff.add_course(made, db, run.run_id)
       made.roof = diff.roof_of(db, run.run_id)
     end

@@ -71,7 +71,7 @@ local function commit_of(verb, word)
   return { text = text, net = net, batch = math.tointeger(tonumber(batch)) }
 end
 
---- A side; a net has the times that its newest stored run gives it where `timed` says so.
+--- A side; a net has the times that stored runs give it where `timed` says so.
 -- @param like table|nil the side beside it: a commit's run is one of the same net, mode and batch
 function Source:side(verb, word, timed, like)
   local cli, args = require "neap.cli", self.args

@@ -1,15 +1,25 @@
 --- Times of ops: those that were measured, and what a plan of other ops would take by them.
 --
--- An op is found again by its name, type and phase, and by its number among those of one name. What
--- is found takes the time that was measured, times the ratio of its work now and then: flops, or
--- bytes moved where it has none. What is not found, a Reorder say, takes what ops of its type took
--- for so much work, else what all ops did.
+-- What was measured are *groups*, a program each: { rows = op rows with ns, run_id = }. An op is
+-- found again in a group by its name, type and phase, and by its number among those of one name.
+-- What is found takes the time that was measured, times the ratio of its work now and then: flops,
+-- or bytes moved where it has none. It is as measured only where it runs by the same kernel, in the
+-- same dtype and on as many threads; else it is a guess. What is not found, a Reorder say, takes
+-- what ops of its type took for so much work, else what all ops did.
 -- @module neap.plan.times
+local again = require "neap.plan.again"
 local core = require "neap.core"
 local diff = require "neap.plan.diff"
+local machine = require "neap.machine"
 local fail = core.fail
 
 local times = {}
+
+--- Below this share of ops that run as they were measured a forecast is a guess, and is not shown.
+times.least_known = 0.5
+
+--- Stored programs that are looked at, the newest of each plan and number of threads.
+local most_groups = 6
 
 --- The work of an op, and its kind: flops, else bytes.
 local function work_of(o)
@@ -28,38 +38,79 @@ local function namer()
 end
 times.namer = namer
 
+--- Whether two ops of one name run in the same way, so that the time of one tells that of the
+-- other.
+local function is_alike(a, b)
+  return a.kernel == b.kernel and a.algorithm == b.algorithm and a.dtype == b.dtype
+    and a.n_thread == b.n_thread
+end
+
+--- Says of each op what its time depends on besides kernel and work: the dtype of what it makes,
+-- and the threads there are.
+-- @param values rows with first_step and dtype, in the order of their numbers
+local function describe(ops, values, n_thread)
+  local dtype = {}
+  for _, v in ipairs(values) do dtype[v.first_step] = dtype[v.first_step] or v.dtype end
+  for i, o in ipairs(ops) do o.dtype, o.n_thread = dtype[i], n_thread end
+  return ops
+end
+
+--- The ops of a plan, as times.forecast compares them.
+function times.ops(plan)
+  return describe(plan:_ops(), plan:_values(), again.options(plan).threads or core.threads())
+end
+
 --- Measured ops of a live run.
 -- @param run of program:profile or t:run
--- @return list of op rows with ns
+-- @return list of one group
 function times.of_run(run)
-  local rows = {}
-  for i, o in ipairs(run.plan:_ops()) do
-    o.ns, rows[i] = run.times[i].median_ns, o
-  end
-  return rows
+  local rows = times.ops(run.plan)
+  for i, o in ipairs(rows) do o.ns = run.times[i].median_ns end
+  return { { rows = rows } }
 end
 
---- Measured ops of the newest stored run of a net in one mode that has times; nil where there is
+--- What this machine measured of a net in one mode, the newest first. A net that looks at data in a
+-- training is a program of that run.
+local programs = [[select g.run_id, g.program_no, p.plan_id, r.n_thread, max(r.uuid) as uuid
+  from plan p cross join program g using (plan_id) cross join run r using (run_id)
+  join machine m using (machine_id)
+  where p.net = :net and p.mode = :mode and m.cpu = :cpu and exists (select 1 from program_op o
+    where o.run_id = g.run_id and o.program_no = g.program_no)
+  group by p.plan_id, r.n_thread order by uuid desc limit :most]]
+
+local program_ops = [[select o.*, t.median_ns as ns from program_op t
+  join plan_op o on o.plan_id = :plan_id and o.step = t.step
+  where t.run_id = :run_id and t.program_no = :program_no order by t.step]]
+
+local made_values = [[select first_step,
+    (select text from plan_word where word_id = v.dtype) as dtype
+  from packed_value v where plan_id = :plan_id and subnet_no = 0 and first_step > 0
+  order by value_no, clone]]
+
+--- Measured ops of the stored programs of a net in one mode, on this machine; nil where there are
 -- none.
--- @return list, integer number of the run
+-- @return list of groups
 function times.stored(net, mode)
-  local db = core.open_db()
+  local db, groups = core.used_db(), {}
   if not db then return nil end
-  local _ <close> = db
-  local rows = db:_query([[select o.*, t.median_ns as ns, t.run_id from run_op t
-    join run r using (run_id) join plan_op o on o.plan_id = r.plan_id and o.step = t.step
-    where r.run_id = (select q.run_id from run q where q.net = :net and q.mode = :mode
-      and q.plan_id is not null and exists (select 1 from run_op u where u.run_id = q.run_id)
-      order by q.uuid desc limit 1) order by t.step]], { net = net, mode = mode })
-  if not rows or #rows == 0 then return nil end
-  return rows, rows[1].run_id
+  local found = db:_query(programs, { net = net, mode = mode, cpu = machine.cpu(),
+    most = most_groups }) or {}
+  for _, g in ipairs(found) do
+    local rows = db:_query(program_ops, { plan_id = g.plan_id, run_id = g.run_id,
+      program_no = g.program_no })
+    local values = db:_query(made_values, { plan_id = g.plan_id })
+    if rows and values and #rows > 0 then
+      groups[#groups + 1] = { rows = describe(rows, values, g.n_thread), run_id = g.run_id }
+    end
+  end
+  return groups[1] and groups or nil
 end
 
---- Measured ops for a plan: of a run, or where none is given of the newest stored one of this net
--- and mode.
+--- Measured ops for a plan: of a run, or where none is given of the stored ones of this net and
+-- mode.
 -- @param who string the call that asks, for its error
 -- @param run of program:profile, nil for a stored one, false for none
--- @return list, integer number of the stored run; nil for none
+-- @return list of groups; nil for none
 function times.measured(who, plan, run)
   if run == false then return nil end
   if run ~= nil then
@@ -71,63 +122,109 @@ function times.measured(who, plan, run)
   return times.stored(plan.net, plan.mode)
 end
 
---- What the ops of a plan would take.
--- @param ops list of op rows in the plan's order
--- @param measured list of op rows with ns
--- @return integer ns in all, number share of it that ops have which were measured with the same
---   kernel, list of ns by op
-function times.forecast(ops, measured)
-  -- A rate is ns for so much work, of a type, and of all ops as a last resort. Flops and bytes are
-  -- kinds of their own: their rates have nothing in common.
-  local name, found, rate = namer(), {}, {}
-  local function add(kind, ns, work)
-    local r = rate[kind] or { 0, 0 }
-    r[1], r[2], rate[kind] = r[1] + ns, r[2] + work, r
+--- The ops of a group by their keys, which `keys` has of the ops that are asked for; and how many
+-- of these it has as they are, with the same work, and how many with any.
+local function find(group, ops, keys)
+  local name, by = namer(), {}
+  for _, o in ipairs(group.rows) do by[name(o)] = o end
+  local n_same, n_alike = 0, 0
+  for i, o in ipairs(ops) do
+    local m = by[keys[i]]
+    if m and is_alike(m, o) then
+      n_alike = n_alike + 1
+      if work_of(m) == work_of(o) then n_same = n_same + 1 end
+    end
   end
-  for _, o in ipairs(measured) do
+  return { by = by, rows = group.rows, run_id = group.run_id, n_same = n_same, n_alike = n_alike }
+end
+
+--- ns for so much work, by type and kind of work, and by kind alone as a last resort. Flops and
+-- bytes are kinds of their own: their rates have nothing in common.
+local function rates_of(rows)
+  local rates = {}
+  local function add(kind, ns, work)
+    local r = rates[kind] or { 0, 0 }
+    r[1], r[2], rates[kind] = r[1] + ns, r[2] + work, r
+  end
+  for _, o in ipairs(rows) do
     local work, kind = work_of(o)
-    found[name(o)] = o
     add(o.type .. kind, o.ns, work)
     add(kind, o.ns, work)
   end
+  return rates
+end
 
-  -- The counter anew: the n-th op of a name is compared with the n-th one that was measured.
-  name = namer()
-  local total, known, list = 0, 0, {}
+--- What the ops of a plan would take.
+-- @param ops list of op rows in the plan's order
+-- @param measured list of groups
+-- @return integer ns in all, number share of it that ops have which were measured as they run, list
+--   of ns by op, numbers of the stored runs that it is from
+function times.forecast(ops, measured)
+  local name, keys, groups = namer(), {}, {}
+  for i, o in ipairs(ops) do keys[i] = name(o) end
+  for i, group in ipairs(measured) do
+    groups[i] = find(group, ops, keys)
+    groups[i].number = i
+  end
+
+  -- The group that is most like the plan is asked first: of equals the newest.
+  table.sort(groups, function(a, b)
+    if a.n_same ~= b.n_same then return a.n_same > b.n_same end
+    if a.n_alike ~= b.n_alike then return a.n_alike > b.n_alike end
+    return a.number < b.number
+  end)
+
+  local rates, total, known, list = rates_of(groups[1].rows), 0, 0, {}
+  local runs, is_used = {}, {}
+  local function use(group)
+    if group.run_id == nil or is_used[group.run_id] then return end
+    is_used[group.run_id] = true
+    runs[#runs + 1] = group.run_id
+  end
   for i, o in ipairs(ops) do
-    local then_ = found[name(o)]
     local work, kind = work_of(o)
-    local ns
+    local then_, from, ns
 
-    -- Measured: by its work now and then, as a batch changes it. With another kernel the time is a
+    -- As it runs, by whichever group has it so; else as the first one that has it at all.
+    for _, group in ipairs(groups) do
+      local m = group.by[keys[i]]
+      if m and is_alike(m, o) then
+        then_, from = m, group
+        break
+      end
+      if m and not then_ then then_, from = m, group end
+    end
+
+    -- Measured: by its work now and then, as a batch changes it. In another way the time is a
     -- guess, and does not count as known.
     if then_ then
       local before, kind_before = work_of(then_)
       ns = then_.ns * (kind == kind_before and before > 0 and work / before or 1)
-      if then_.kernel == o.kernel then known = known + ns end
+      if is_alike(then_, o) then known = known + ns end
+      use(from)
     elseif o.recomputes and list[o.recomputes] then
       -- An op that runs again takes what the first run of it takes, which stands before it.
       ns = list[o.recomputes]
     else
       -- Never measured: at the rate of its type, else of all.
-      local r = rate[o.type .. kind] or rate[kind] or { 0, 1 }
+      local r = rates[o.type .. kind] or rates[kind] or { 0, 1 }
       ns = r[2] > 0 and work * r[1] / r[2] or 0
     end
     list[i], total = ns, total + ns
   end
-  return math.floor(total + 0.5), total > 0 and known / total or 0, list
+  return math.floor(total + 0.5), total > 0 and known / total or 0, list, runs
 end
 
---- A side of neap.plan.diff with the times that its ops would take, by the newest stored run of the
--- plan's net and mode; as it is where there is none.
+--- A side of neap.plan.diff with the times that its ops would take, by stored runs of the plan's
+-- net and mode; as it is where there are none, or none of which more than a guess can be made.
 function times.into(side, plan)
-  local measured, run_id = times.measured("times", plan)
+  local measured = times.measured("times", plan)
   if not measured then return side end
-  local _, known, list = times.forecast(side.ops, measured)
-  local db <close> = core.open_db()
-  side.roof = diff.roof_of(db, run_id)
-  side.times, side.times_label = {}, ("from run %d, %.0f %% by the same kernels"):format(run_id,
-    100 * known)
+  local _, known, list, runs = times.forecast(times.ops(plan), measured)
+  if known < times.least_known then return side end
+  side.roof = diff.roof_of(core.used_db(), runs[1])
+  side.times, side.times_label = {}, ("sum of its ops, from run%s %s, %.0f %% by the same \z
+    kernels"):format(#runs > 1 and "s" or "", table.concat(runs, ", "), 100 * known)
 
   -- One number for each op: there is no scatter in a forecast.
   for i, ns in ipairs(list) do
@@ -137,11 +234,11 @@ function times.into(side, plan)
   return side
 end
 
---- The same as a whole number of ns for each op.
-function times.steps(ops, measured)
-  local _, _, list = times.forecast(ops, measured)
+--- The same as a whole number of ns for each op, and the share that was measured.
+function times.steps(plan, measured)
+  local _, known, list = times.forecast(times.ops(plan), measured)
   for i, ns in ipairs(list) do list[i] = math.floor(ns + 0.5) end
-  return list
+  return list, known
 end
 
 return times

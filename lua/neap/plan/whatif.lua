@@ -23,7 +23,7 @@ local change_options = record.declare("plan:whatif", {
   { "batch", "integer", min = 1, unset = "as it is", doc = "rows of a batch" },
   { "without", "names", unset = "all are there",
     doc = "modules of a model that are left out: what goes into them comes out" },
-  { "run", "table|boolean", unset = "the newest stored one of this net and mode",
+  { "run", "table|boolean", unset = "stored ones of this net and mode",
     says = "a run with op times, or false",
     doc = "whose op times are taken, as program:profile { .. } gives it; false: no times" },
   example = 'm:plan { batch = 32 }:whatif { batch = 64, layouts = "plain" }' })
@@ -73,6 +73,19 @@ local function figure(plan, name)
   return region_of[name] and (plan.regions[region_of[name]] or 0) or plan[name]
 end
 
+--- A forecast of time; one that little of was measured is a guess, and is not told.
+local function time_text(ns, known)
+  return known >= times.least_known and ("%.3f ms"):format(ns / 1e6) or "not measured"
+end
+
+--- What becomes of the time, and how much of both was measured where not all of it was.
+local function time_change(was, was_known, ns, known)
+  local least = math.min(was_known, known)
+  local share = ("%.0f %% of it measured"):format(100 * least)
+  if least < times.least_known then return share end
+  return by_percent(was, ns) .. (least < 0.995 and ", " .. share or "")
+end
+
 --- The report of two plans.
 local function compare(before, after, words, measured)
   local rows = {}
@@ -94,11 +107,12 @@ local function compare(before, after, words, measured)
   -- The plan as it is gets a forecast as well, though it may have been measured: the error of a
   -- forecast is then on both sides, and the difference is of the change alone.
   if measured then
-    local was = times.forecast(before:_ops(), measured)
-    local ns, known = times.forecast(after:_ops(), measured)
-    totals.time_before_ns, totals.time_ns, totals.time_known = was, ns, known
-    rows[#rows + 1] = { figure = "time of the ops", before = ("%.3f ms"):format(was / 1e6),
-      after = ("%.3f ms"):format(ns / 1e6), change = by_percent(was, ns) }
+    local was, was_known = times.forecast(times.ops(before), measured)
+    local ns, known = times.forecast(times.ops(after), measured)
+    totals.time_before_ns, totals.time_ns = was, ns
+    totals.time_before_known, totals.time_known = was_known, known
+    rows[#rows + 1] = { figure = "time of the ops", before = time_text(was, was_known),
+      after = time_text(ns, known), change = time_change(was, was_known, ns, known) }
   end
   return report.new {
     rows = rows,
@@ -112,7 +126,8 @@ end
 
 --- plan:whatif{ .. } -> Report; see the record. Rows figure, before, after, change; fields plan
 -- (the one with the change), arena_bytes, total_bytes, saved_bytes, .., and from measured times
--- time_before_ns, time_ns and time_known: the share of it that ops have which run as measured.
+-- time_before_ns and time_ns; time_before_known and time_known are the share of each that ops have
+-- which run as measured, by the same kernels, in the same dtype and on as many threads.
 -- @usage print(model:plan { batch = 32 }:whatif { without = "block2", batch = 64 })
 function Plan:whatif(given)
   local fields, memory = memory_options.split("plan:whatif", given, "lua", change_options)
@@ -271,8 +286,10 @@ function whatif.by_budget(plan, points)
       rows[i].recomputed_work = p.recomputed_work
       rows[i].work = ("%+.1f %%"):format(100 * p.recomputed_work)
       if measured then
-        rows[i].time_ns = times.forecast(p:_ops(), measured)
-        rows[i].time_ms = ("%.3f"):format(rows[i].time_ns / 1e6)
+        rows[i].time_ns, rows[i].time_known = times.forecast(times.ops(p), measured)
+        if rows[i].time_known >= times.least_known then
+          rows[i].time_ms = ("%.3f"):format(rows[i].time_ns / 1e6)
+        end
       end
     end
   end
