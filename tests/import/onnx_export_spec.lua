@@ -187,6 +187,50 @@ describe("a net that is exported to ONNX", function()
     end
   end)
 
+  it("stacks as many rows as its loop may take turns, zeros behind those that it took", function()
+    local net = neap.net "rows"
+    local x = net:input("x", { 2, 3 })
+    local _, last, rows = net:While { init = { net:const(0, "i64"), x }, max = 5,
+      cond = function(_, i) return i:lt(2) end,
+      body = function(_, i, y) return i + 1, y:tanh(), y * 2 end }
+    net:outputs { last, rows }
+    local ws = neap.workspace { store = false }
+    local f = round_trip(folder, net, net, ws, { workspace = ws }, 1e-6)
+    local got = f(neap.ones(2, 3))[rows.name]
+    assert.same({ 5, 2, 3 }, got.shape)
+    assert.is_true(got[2]:min():item() > 0 and got[3]:abs():max():item() == 0)
+  end)
+
+  it("knows the shapes of what loops and branches within a loop give", function()
+    local nn = neap.nn
+    local function twice(n, x, f)
+      return (n:While { init = { x, n:const(0, "i64") }, max = 3,
+        cond = function(_, _, i) return i:lt(2) end,
+        body = function(b, y, i) return f(b, y), i + 1 end })
+    end
+    local model = nn.Sequential { input = { 3, 4 }, nn.Lambda(function(x)
+      return twice(x.net, x, function(b, y)
+        local inner = twice(b, y, function(_, z) return z:tanh() end)
+        local one, two = b:If(inner:sum():gt(0), function() return y * 2, inner end,
+          function() return inner, y end)
+        local _, rows = b:Recurrent { seq = { one }, init = { two:select(1, 1) },
+          step = function(_, h, row) return h + row, h * row:mean() end }
+        return inner * 0.5 + inner:sum() + rows:sum { axes = { 1 }, keepdim = true }
+      end)
+    end) }
+    model_trip(folder, model, 2, { batch = 2 }, 1e-6)
+  end)
+
+  it("keeps the names of inputs that an op hands on as they are", function()
+    local nn = neap.nn
+    local path = folder.path .. "/m.onnx"
+    local model = nn.Sequential { input = { 3 }, nn.Lambda(function(x) return neap.copy(x) end),
+      nn.Dropout(0.5), nn.Linear { 3, 2 } }
+    local want = model:net { batch = 2, train = false }:inputs()[1].name
+    assert(neap.export(model, path, { batch = 2 }))
+    assert.equal(want, neap.import(path).net:inputs()[1].name)
+  end)
+
   it("is refused with all ops that ONNX lacks, and nothing is written", function()
     local net = neap.net "lacks"
     net:input("x", { 3, 3 })

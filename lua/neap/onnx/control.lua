@@ -388,6 +388,15 @@ local function write(out)
       num_scan_inputs = n_seq }, #n.row.outputs)
   end
 
+  --- Rows that are as many as a result has, with zeros behind those there are.
+  local function filled_up(n, rows, result)
+    if result.unwanted then return rows end
+    if not result.dims then n:lacks "the shape of its rows is not known" end
+    local zeros = n:node("Expand", { n:number(0, result.dtype), n:shape(result.dims) })
+    local all = n:node("Concat", { rows, zeros }, { axis = 0 })
+    return n:node("Slice", { all, n:const { 0 }, n:const { result.dims[1] }, n:const { 0 } })
+  end
+
   --- The condition is computed before the first turn, and in each for the next one.
   function out.While(n)
     local n_state = n.attrs.n_state
@@ -414,8 +423,12 @@ local function write(out)
         return table.move(results, 1, #results, 2, { go_on })
       end)
     local most = n.attrs.max > 0 and n:const(core.tensor(n.attrs.max, "i64"))
-    return n:node("Loop", table.move(states, 1, n_state, 3, { most, first }), { body = body },
-      #n.row.outputs)
+    local results = table.pack(n:node("Loop", table.move(states, 1, n_state, 3, { most, first }),
+      { body = body }, #n.row.outputs))
+
+    -- A Loop stacks as many rows as there were turns, a While fills them up with zeros to its most.
+    for k = n_state + 1, results.n do results[k] = filled_up(n, results[k], n:result(k)) end
+    return table.unpack(results, 1, results.n)
   end
 end
 

@@ -44,7 +44,9 @@ end
 --- Whether an op's form changes with this version of the model.
 function Op:from(version) return (self.state.model.opset or math.huge) >= version end
 
-function Op:dims(i) return self.ins[i].dims end
+function Op:dims(i)
+  return self.ins[i].dims or self:lacks("the shape of its input %d is not known", i)
+end
 function Op:dtype(i) return self.ins[i or 1].dtype end
 
 --- The type that output k must have.
@@ -154,6 +156,7 @@ end
 --- v with other dimensions. One that is not known before is what is left; one that stands where it
 -- stood is kept, which 0 says.
 function Op:reshape(v, dims)
+  if not dims then self:lacks "the shape of its result is not known" end
   local list, open, has_zero = {}, 0, false
   for _, size in ipairs(dims) do has_zero = has_zero or size == 0 end
   for d, size in ipairs(dims) do
@@ -425,9 +428,35 @@ function State:run(outputs)
   end
 end
 
+local typed_net
+
+--- Declares what op i of a subnet gives, an op with subnets of its own, in the typed net: an If what
+-- its branch gives, a loop its states and, behind them, what a turn gives as rows.
+local function declare_results(net, sub, i, row)
+  local subs, attrs = sub.net:_subnets(i), sub.net:_attrs(i)
+  local body = subs.body_net or subs.step_net or subs.then_net
+  local n_state = attrs.n_state or math.huge
+  local length, bound = attrs.max, {}
+
+  for k, name in ipairs(row.inputs) do
+    local dtype, shape = net:_type(name)
+    if subs.step_net and shape and k > n_state and k <= n_state + attrs.n_seq then
+      length, shape = shape[1], table.move(shape, 2, #shape, 1, {})
+    end
+    bound[k] = { dtype = dtype, dims = shape }
+  end
+  if subs.then_net then table.remove(bound, 1) end
+  local inner = typed_net(body, bound, function(size) return size end)
+  for k, made in ipairs(body.net:_output_names()) do
+    local name, dtype, shape = row.outputs[k], inner:_type(made)
+    if shape and k > n_state then shape = { length, table.unpack(shape) } end
+    if name and dtype and not net:_blob(name) then net:declare(name, "input", shape, dtype) end
+  end
+end
+
 --- A subnet whose operands have types, as a net of its own, whose types are known. What can't be
 -- built so has none.
-local function typed_net(sub, bound, size_of)
+function typed_net(sub, bound, size_of)
   local net = require("neap.net").new "typed"
 
   for k, name in ipairs(sub.takes) do
@@ -438,9 +467,11 @@ local function typed_net(sub, bound, size_of)
   end
   -- What was known of nets within is asked of the typed nets when these are entered.
   for i, row in ipairs(sub.net:_ops()) do
-    local attrs = sub.net:_attrs(i)
-    for key in pairs(sub.net:_subnets(i)) do attrs[key] = nil end
-    pcall(net.op, net, row.type, row.inputs, row.outputs, attrs)
+    if next(sub.net:_subnets(i)) then
+      declare_results(net, sub, i, row)
+    else
+      pcall(net.op, net, row.type, row.inputs, row.outputs, sub.net:_attrs(i))
+    end
   end
   return net
 end
@@ -690,7 +721,8 @@ function out.model(o)
   for _, v in ipairs(graph.outputs) do model.named[v], model.taken[v.name] = v.name, true end
   for _, row in ipairs(o.net:_blobs()) do
     local v = model.env[row.name]
-    if v and not v.node and not model.taken[row.name] then
+    -- What an op hands on as it is (a Copy, say) keeps the name that it was declared by.
+    if v and not v.node and not model.named[v] and not model.taken[row.name] then
       model.named[v], model.taken[row.name] = row.name, true
       if row.role == "input" then graph.inputs[#graph.inputs + 1] = v end
     end
