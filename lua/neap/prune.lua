@@ -24,7 +24,8 @@ local M = {}
 local prune_options = record.declare("neap.prune", { call = "(model, {})", positions = { "amount" },
   doc = [[Masks the least weights of the model's Linear and Conv layers, so that they are zero from
     now on, in training too; gives a Report as neap.sparsity does. A later call with a larger
-    amount takes away more: a schedule is calls between epochs.]],
+    amount takes away more: a schedule is calls between epochs. An amount of 0 gives masks that
+    take nothing away, and that m:load fills.]],
   { "amount", "number", required = true, min = 0, max = 1,
     doc = "the share of the weights that is zero afterwards" },
   { "method", "choice", "magnitude", choices = { "magnitude", "block" },

@@ -36,7 +36,8 @@ activations.Tanh = one_op("Tanh", "Tanh", "tanh")
 activations.SiLU = one_op("SiLU", "Silu", "silu")
 activations.GELU = one_op("GELU", "Gelu", "gelu", { "approximate" },
   "nn.GELU { approximate = \"tanh\" }")
-activations.Softplus = one_op("Softplus", "Softplus", "softplus")
+activations.Softplus = one_op("Softplus", "Softplus", "softplus", { "beta", "threshold" },
+  "nn.Softplus { beta = 2 }")
 activations.Softmax = one_op("Softmax", "Softmax", "softmax", { "axis" }, "nn.Softmax()")
 activations.LogSoftmax = one_op("LogSoftmax", "LogSoftmax", "softmax", { "axis" },
   "nn.LogSoftmax(2)")
@@ -45,7 +46,14 @@ activations.SELU = one_op("SELU", "Selu", "selu")
 activations.CELU = one_op("CELU", "Celu", "celu", { "alpha" }, "nn.CELU(0.5)")
 activations.Mish = one_op("Mish", "Mish", "mish")
 activations.Hardswish = one_op("Hardswish", "HardSwish", "hardswish")
-activations.Hardsigmoid = one_op("Hardsigmoid", "HardSigmoid", "hardsigmoid")
+
+-- The op's slope is ONNX's, 0.2; Torch's layer is relu6(x + 3) / 6, as Hardswish is x times that.
+activations.Hardsigmoid = class { "Hardsigmoid", name = "hardsigmoid",
+  options = { doc = records.HardSigmoid.summary, positions = { "slope", "offset" },
+    { "slope", "number", 1 / 6, doc = records.HardSigmoid.attrs[1].doc .. "; 0.2 is ONNX's" },
+    { "offset", "number", 0.5, doc = "the value at 0" }, example = "nn.Hardsigmoid()" },
+  init = function(self, o) self.o = { slope = o.slope, offset = o.offset } end,
+  forward = function(self, x) return Module.op(self, "HardSigmoid", { x }, self.o) end }
 activations.Hardtanh = one_op("Hardtanh", "HardTanh", "hardtanh", { "min", "max" },
   "nn.Hardtanh(-2, 2)")
 activations.Hardshrink = one_op("Hardshrink", "HardShrink", "hardshrink", { "lambda" },

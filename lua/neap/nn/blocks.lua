@@ -10,6 +10,9 @@ local class = module.class
 local blocks = {}
 
 local kinds = { "relu", "relu6", "silu", "hard_swish" }
+-- Torch's hard sigmoid, relu6(x + 3) / 6, which MobileNetV3 has; the op by itself is ONNX's.
+local gates = { sigmoid = function(x) return x:sigmoid() end,
+  hard_sigmoid = function(x) return x:hard_sigmoid { slope = 1 / 6 } end }
 local classes = { relu = "ReLU", relu6 = "ReLU6", silu = "SiLU", hard_swish = "Hardswish" }
 
 blocks.SqueezeExcite = class { "SqueezeExcite", name = "se",
@@ -20,7 +23,7 @@ blocks.SqueezeExcite = class { "SqueezeExcite", name = "se",
     { "squeezed", "integer", min = 1, required = true, doc = "channels between the two layers" },
     { "activation", "choice", "relu", choices = kinds, doc = "what stands between them" },
     { "gate", "choice", "sigmoid", choices = { "sigmoid", "hard_sigmoid" },
-      doc = "what makes shares of them" },
+      doc = "what makes shares of them; hard_sigmoid: relu6(x + 3) / 6, as in MobileNetV3" },
     example = "nn.SqueezeExcite { 64, 16 }" },
   init = function(self, o)
     self.channels, self.squeezed = o.channels, o.squeezed
@@ -30,8 +33,7 @@ blocks.SqueezeExcite = class { "SqueezeExcite", name = "se",
   end,
   forward = function(self, x)
     local h = self.fc1(x:mean { axes = { 3, 4 }, keepdim = true })
-    local share = self.fc2(h[self.activation](h))
-    return x * share[self.gate](share)
+    return x * gates[self.gate](self.fc2(h[self.activation](h)))
   end,
   describe = function(self)
     return ("%d, %d"):format(self.channels, self.squeezed)

@@ -572,6 +572,11 @@ local function objection(by_name, t, d, o)
   -- One objection at a time, and a name that the model does not have first: it often explains the
   -- others.
   local other, odd, gone = d.mismatched[1], d.unexpected[1], d.missing[1]
+  local weight = odd and tostring(odd):match "^(.*)_mask$"
+  if weight and by_name[weight] and o.strict then
+    return ("the model has no \"%s\": it is not pruned"):format(odd),
+      "neap.prune(model, { amount = 0 }) gives it masks that a file can fill"
+  end
   if odd and o.strict then
     local near = options.nearest(tostring(odd), options.keys(by_name))
     return ("the model has no \"%s\"%s"):format(
