@@ -138,9 +138,21 @@ describe("sizes with names, exported to ONNX", function()
     assert(neap.export(model, path, { dims = { x = { "n", "steps" } } }))
     local graph = core.read_onnx(path).graph
     assert.same({ "n", "steps", 4 }, graph.inputs[1].dims)
+    assert.equal("x", graph.inputs[1].name)
     assert.same({ "n", "steps", 2 }, graph.outputs[1].dims)
     local f, x = assert(neap.import(path)), neap.randn(3, 7, 4)
     assert.is_true(model(x):close(f(x), { rtol = 1e-5, atol = 1e-6 }))
+
+    -- A file's inputs are called as the fields are that the model was trained with.
+    local Text = nn.module { "Text", init = function(self) self.e = nn.Embedding { 9, 4 } end,
+      forward = function(self, ids, scale) return self.e(ids) * scale end }
+    local text = Text()
+    neap.trainer { model = text, loss = function(y) return y:mean() end,
+      optimizer = neap.optim.SGD { lr = 0 } }:step {
+      ids = neap.zeros { 2, 3, dtype = "i64" }, scale = neap.ones(2, 1, 1) }
+    assert(neap.export(text, path, { dims = { ids = { "n", "steps" }, scale = { "n" } } }))
+    graph = core.read_onnx(path).graph
+    assert.equal("ids scale", graph.inputs[1].name .. " " .. graph.inputs[2].name)
 
     local net = neap.net "own"
     net:input("a", { 2, 3 })

@@ -128,10 +128,10 @@ local function of_model(model, o, net, dims)
   return function(sizes)
     local input, batch = {}, nil
     local shapes = shapes_at(net, dims, sizes)
-    for i, row in ipairs(net:inputs()) do
+    for _, row in ipairs(net:inputs()) do
       local shape = shapes[row.name]
       batch = batch or shape[1]
-      input[i] = table.move(shape, 2, #shape, 1, { dtype = shape.dtype })
+      input[row.name] = table.move(shape, 2, #shape, 1, { dtype = shape.dtype })
     end
     local is_asked = o.dims ~= nil
     return { net = model:net { batch = batch, input = is_asked and input or o.input,
