@@ -119,6 +119,15 @@ local function run(code)
 end
 
 describe("help", function()
+  it("is of the function that is asked for, where another thing has its last word", function()
+    for name, text in pairs(require "neap.help.of_c") do
+      local asked = text_on(name)
+      assert.equal(text, asked:sub(1, #text), name)
+    end
+    assert.matches("^neap%.load%(path", text_on(neap.load))
+    assert.matches("^m:load%(path", text_on "m:load")
+  end)
+
   it("knows every class, method by method, by name and by function", function()
     local n = 0
     for name, f in classes.methods() do

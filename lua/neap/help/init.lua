@@ -112,9 +112,10 @@ end
 --- The text on a thing of the surface by its name, "neap.nn.Linear", "data.from", "Linear",
 -- "ws:run"; nil when there is none.
 local function thing(name)
+  -- Those of C first: a record by the last word of its name is another's, m:load for neap.load.
+  if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
   local declared = record.find(name)
   if declared then return text_of_record(declared) end
-  if of_c[name] or of_c["neap." .. name] then return of_c[name] or of_c["neap." .. name] end
 
   -- Users' names to those of the definitions; then the names that have no prefix, by all prefixes
   -- in turn, from the layers to the database.
