@@ -107,7 +107,7 @@ static bool is_word(const char *range, const char *text) {
   return false;
 }
 
-/* "offset, name, none or pool" */
+/* "none, name, offset or pool" */
 static void list_words(const char *range, char text[128]) {
   const char *word, *next;
   int n, n_next;

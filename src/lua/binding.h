@@ -168,48 +168,45 @@ void neap_lua_open_rows(lua_State *L);
 
 /* ---- handles and functions (handle.c) -------------------------------------------------------- */
 
-#define NEAP_LUA_KINDS(X)                                                     \
-  X(TENSOR, tensor, "neap.tensor", "tensor")                                  \
-  X(NET, net, "neap.net", "net")                                              \
-  X(WORKSPACE, workspace, "neap.workspace", "workspace")                      \
-  X(PROGRAM, program, "neap.program", "program")                              \
-  X(PLAN, plan, "neap.plan", "plan")                                          \
-  X(DB, db, "neap.db", "database")                                            \
-  X(RUN, run, "neap.run", "run")                                              \
-  X(SCOPE, scope, "neap.scope", "scope")                                      \
-  X(RANGE, range, "neap.range", "range of batches")                           \
-  X(CHAIN, chain, "neap.chain", "chain")                                      \
-  X(CACHE, cache, "neap.cache", "cache")                                      \
-  X(RECYCLE, recycle, "neap.recycle", "table of live ranges")                 \
-  X(READER, reader, "neap.batch_reader", "reader of batches")                 \
-  X(MARK, mark, "neap.workspace_mark", "mark of a workspace")                 \
-  X(LIVE, live, "neap.live", "list of workspaces")                            \
-  X(DRY_RUN, dry_run, "neap.dry_run", "dry run")                              \
-  X(IO_LIST, io_list, "neap.io_list", "list of tensors")                      \
-  X(CELLS, cells, "neap.cells", "table of cells")                             \
-  X(ONNX, onnx, "neap.onnx_file", "ONNX file")                                \
-  X(CAFFE_TEXT, caffe_text, "neap.caffe_text", "text of Caffe's")             \
-  X(CAFFE_WEIGHTS, caffe_weights, "neap.caffe_weights", "weights of Caffe's") \
-  X(TFLITE, tflite, "neap.tflite_file", "TFLite file")                        \
-  X(CURSOR, cursor, "neap.cursor", "cursor")                                  \
-  X(BLOCK, block, "neap.block", "block")                                      \
-  X(OP, op, "neap.script_op", "op of a script")                               \
-  X(FUNCTION, function, "neap.function", "function")
+#define NEAP_LUA_KINDS(X)                                      \
+  X(TENSOR, "neap.tensor", "tensor")                           \
+  X(NET, "neap.net", "net")                                    \
+  X(WORKSPACE, "neap.workspace", "workspace")                  \
+  X(PROGRAM, "neap.program", "program")                        \
+  X(PLAN, "neap.plan", "plan")                                 \
+  X(DB, "neap.db", "database")                                 \
+  X(RUN, "neap.run", "run")                                    \
+  X(SCOPE, "neap.scope", "scope")                              \
+  X(RANGE, "neap.range", "range of batches")                   \
+  X(CHAIN, "neap.chain", "chain")                              \
+  X(CACHE, "neap.cache", "cache")                              \
+  X(RECYCLE, "neap.recycle", "table of live ranges")           \
+  X(READER, "neap.batch_reader", "reader of batches")          \
+  X(MARK, "neap.workspace_mark", "mark of a workspace")        \
+  X(LIVE, "neap.live", "list of workspaces")                   \
+  X(DRY_RUN, "neap.dry_run", "dry run")                        \
+  X(IO_LIST, "neap.io_list", "list of tensors")                \
+  X(CELLS, "neap.cells", "table of cells")                     \
+  X(ONNX, "neap.onnx_file", "ONNX file")                       \
+  X(CAFFE_TEXT, "neap.caffe_text", "text of Caffe's")          \
+  X(CAFFE_WEIGHTS, "neap.caffe_weights", "weights of Caffe's") \
+  X(TFLITE, "neap.tflite_file", "TFLite file")                 \
+  X(CURSOR, "neap.cursor", "cursor")                           \
+  X(BLOCK, "neap.block", "block")                              \
+  X(OP, "neap.script_op", "op of a script")                    \
+  X(FUNCTION, "neap.function", "function")
 
 typedef enum neap_lua_kind {
-#define X(symbol, name, class, noun) NEAP_LUA_##symbol,
+#define X(symbol, class, noun) NEAP_LUA_##symbol,
   NEAP_LUA_KINDS(X)
 #undef X
     NEAP_LUA_N_KIND
 } neap_lua_kind;
 
-/* Each frees what a handle of its kind, at index 1, holds; a second call finds nothing. */
-#define X(symbol, name, class, noun) void neap_lua_free_##name(lua_State *L, void *handle);
-NEAP_LUA_KINDS(X)
-#undef X
-
+/* Frees what a handle, at index 1, holds; a second call finds nothing. */
+typedef void neap_lua_free(lua_State *L, void *handle);
 /* A new handle, zeroed, with one user value; pushed. */
-void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind);
+void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind, neap_lua_free *free_held);
 /* The handle at `index`, closed or not; NULL for all else. */
 void *neap_lua_test(lua_State *L, int index, neap_lua_kind kind);
 void *neap_lua_any(lua_State *L, int index, neap_lua_kind kind); /* the same; raises for all else */
@@ -221,6 +218,8 @@ int neap_lua_close(lua_State *L);
 /* Pushes the table that the registry has under the address `key`, made with the first call: weak in
  * its keys ("k") or values ("v"), so that it keeps none of them alive. */
 void neap_lua_push_weak(lua_State *L, const void *key, const char *mode);
+/* A list of a file's tensors, empty yet; pushed (file.c). */
+neap_io_list *neap_lua_new_io_list(lua_State *L);
 /* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed
  * (neap_free) with it: so it isn't lost when Lua raises. */
 void **neap_lua_new_block(lua_State *L);

@@ -2,14 +2,14 @@
  * lua/neap/caffe. */
 #include "lua/binding.h"
 
-void neap_lua_free_caffe_text(lua_State *L, void *at) {
+static void free_caffe_text(lua_State *L, void *at) {
   neap_caffe_text **text = at;
   (void)L;
   neap_caffe_free_text(*text);
   *text = NULL;
 }
 
-void neap_lua_free_caffe_weights(lua_State *L, void *at) {
+static void free_caffe_weights(lua_State *L, void *at) {
   neap_caffe_weights **weights = at;
   (void)L;
   neap_caffe_free_weights(*weights);
@@ -45,7 +45,7 @@ static void push_fields(lua_State *L, const neap_caffe_field *field) {
 /* core.read_prototxt(path) -> fields, or nil, message, code */
 static int read_prototxt(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
-  neap_caffe_text **text = neap_lua_new(L, sizeof *text, NEAP_LUA_CAFFE_TEXT);
+  neap_caffe_text **text = neap_lua_new(L, sizeof *text, NEAP_LUA_CAFFE_TEXT, free_caffe_text);
   neap_error error = {0};
   if (neap_caffe_read_text(path, text, &error) != NEAP_OK) return neap_lua_failure(L, &error);
   push_fields(L, (*text)->field);
@@ -59,7 +59,8 @@ static int read_prototxt(lua_State *L) {
 static int push_weights(lua_State *L,
                         neap_status (*read)(const char *, neap_caffe_weights **, neap_error *)) {
   const char *path = neap_lua_check_string(L, 1);
-  neap_caffe_weights **weights = neap_lua_new(L, sizeof *weights, NEAP_LUA_CAFFE_WEIGHTS);
+  neap_caffe_weights **weights =
+    neap_lua_new(L, sizeof *weights, NEAP_LUA_CAFFE_WEIGHTS, free_caffe_weights);
   neap_error error = {0};
   if (read(path, weights, &error) != NEAP_OK) return neap_lua_failure(L, &error);
 

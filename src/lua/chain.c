@@ -40,7 +40,7 @@ static neap_cache *cache_at(lua_State *L, int index) {
   return neap_chain_cache(chain, h->layer - 1);
 }
 
-void neap_lua_free_cache(lua_State *L, void *at) {
+static void free_cache(lua_State *L, void *at) {
   cache_handle *h = at;
   (void)L;
   neap_cache_free(h->own);
@@ -62,7 +62,7 @@ static int cache_to_text(lua_State *L) {
 static int new_cache(lua_State *L) {
   const char *name = neap_lua_opt_string(L, 1, "?");
   /* The name stays on the stack, at 1, until the cache has its own copy of it. */
-  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
+  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE, free_cache);
   NEAP_LUA_TRY(L, neap_cache_new(name, &h->own, &error));
   return 1;
 }
@@ -135,7 +135,7 @@ static int cache_labels(lua_State *L) {
 
 /* ---- chains ---------------------------------------------------------------------------------- */
 
-void neap_lua_free_chain(lua_State *L, void *at) {
+static void free_chain(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
   neap_chain_free(h->chain);
@@ -172,7 +172,7 @@ static int new_chain(lua_State *L) {
   lua_rawgeti(L, 2, 1);
   neap_options options = neap_lua_options(L, 4, lua_gettop(L));
   neap_lua_note_script(L, options.db);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CHAIN);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CHAIN, free_chain);
   NEAP_LUA_TRY(L, neap_chain_open(ws, n, net, most, &options, &h->chain, &error));
   return 1;
 }
@@ -281,7 +281,7 @@ static int cache(lua_State *L) {
   neap_chain *chain = chain_at(L, 1);
   int64_t i =
     neap_lua_position(L, neap_lua_check_integer(L, 2), neap_chain_n_layers(chain), "the layer");
-  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE);
+  cache_handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CACHE, free_cache);
   /* The cache is named by its layer, and keeps the chain alive. */
   h->layer = (int)i + 1;
   lua_pushvalue(L, 1);

@@ -9,7 +9,7 @@ typedef struct held {
   neap_dry_run *log;
 } held;
 
-void neap_lua_free_dry_run(lua_State *L, void *at) {
+static void free_dry_run(lua_State *L, void *at) {
   held *h = at;
   (void)L;
   neap_dry_run_free(h->log);
@@ -33,7 +33,7 @@ static int dry_run(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
   const neap_lua_net *net = neap_lua_net_at(L, 2);
   /* Handle first: it frees the log whatever the tables below raise. */
-  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN);
+  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DRY_RUN, free_dry_run);
   NEAP_LUA_TRY(L, neap_memory_plan_dry_run(plan, net->net, &h->log, &error));
   /* The row of totals is the table that the lists go into. */
   neap_lua_push_row(L, NEAP_ROW_DRY_RUN, h->log);

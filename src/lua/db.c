@@ -16,7 +16,7 @@ static neap_db *db_at(lua_State *L, int index) {
 
 /* Runs that were closed while the file could not be written are tried once more, and what is lost
  * is said. */
-void neap_lua_free_db(lua_State *L, void *at) {
+static void free_db(lua_State *L, void *at) {
   handle *h = at;
   neap_error error = {0};
   if (h->db == NULL) return;
@@ -60,7 +60,7 @@ static int to_text(lua_State *L) {
 /* open_db([path]) -> db, or nil, message, code. Without a path: the default one. */
 static int open_db(lua_State *L) {
   const char *path = neap_lua_opt_string(L, 1, NULL);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB, free_db);
   /* A database that can't be opened is nil and why: the handle stays empty, and Lua collects it. */
   neap_error error = {0};
   if (neap_db_open(path, &h->db, &error) != NEAP_OK) return neap_lua_failure(L, &error);
@@ -92,7 +92,7 @@ neap_db *neap_lua_store(lua_State *L) {
   /* First time: opened into a handle, which the registry keeps. */
   const char *path = neap_db_default_path();
   if (path == NULL) return NULL;
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_DB, free_db);
   neap_error error = {0};
   if (neap_db_open(path, &h->db, &error) != NEAP_OK) {
     /* Warned, and `false` takes the handle's place, so that nobody tries again. */

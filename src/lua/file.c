@@ -10,11 +10,15 @@
 /* ---- load and save --------------------------------------------------------------------------- */
 
 /* A loaded list outlives a raise while its tensors are handed to Lua. */
-void neap_lua_free_io_list(lua_State *L, void *at) {
+static void free_io_list(lua_State *L, void *at) {
   neap_io_list *list = at;
   (void)L;
   neap_io_list_fini(list);
   *list = (neap_io_list){0};
+}
+
+neap_io_list *neap_lua_new_io_list(lua_State *L) {
+  return neap_lua_new(L, sizeof(neap_io_list), NEAP_LUA_IO_LIST, free_io_list);
 }
 
 /* One field, and a slip in it must not load a file in another way than was meant. */
@@ -39,7 +43,7 @@ static int load(lua_State *L) {
   neap_io_map map = neap_lua_io_map(L, 2);
 
   /* The list is a handle: it frees what Lua has not got when a table can't be made. */
-  neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
+  neap_io_list *list = neap_lua_new_io_list(L);
   neap_error error = {0};
   if (neap_io_load(path, map, list, &error) != NEAP_OK) return neap_lua_failure(L, &error);
 
@@ -215,7 +219,7 @@ static int list_folder(lua_State *L) {
 }
 
 /* The cells outlive a raise while they are handed to Lua. */
-void neap_lua_free_cells(lua_State *L, void *at) {
+static void free_cells(lua_State *L, void *at) {
   (void)L;
   neap_io_cells_fini(at);
 }
@@ -228,7 +232,7 @@ static int read_csv(lua_State *L) {
   const char *separator = neap_lua_check_lstring(L, 2, &n);
   if (n != 1)
     neap_lua_fail(L, NEAP_ARGUMENT, "separator expects one character, got \"%s\"", separator);
-  neap_io_cells *c = neap_lua_new(L, sizeof *c, NEAP_LUA_CELLS);
+  neap_io_cells *c = neap_lua_new(L, sizeof *c, NEAP_LUA_CELLS, free_cells);
   neap_error error = {0};
   if (neap_io_read_csv(path, separator[0], c, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
@@ -324,7 +328,7 @@ typedef struct reader {
   int n_field;
 } reader;
 
-void neap_lua_free_reader(lua_State *L, void *at) {
+static void free_reader(lua_State *L, void *at) {
   reader *r = at;
   (void)L;
   if (r->reader != NULL) neap_batch_reader_free(r->reader);
@@ -483,7 +487,7 @@ static int batch_reader(lua_State *L) {
   }
 
   /* The reader copies the list of rows, paths and transforms and retains the sources. */
-  reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER);
+  reader *r = neap_lua_new(L, sizeof *r, NEAP_LUA_READER, free_reader);
   r->n_field = n_field;
   NEAP_LUA_TRY(L,
                neap_batch_reader_new(n_field, field, n_index, index, &options, &r->reader, &error));

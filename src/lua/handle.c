@@ -20,11 +20,10 @@
 typedef struct kind_row {
   const char *class; /* the metatable's name in the registry */
   const char *noun;
-  void (*free)(lua_State *L, void *handle);
 } kind_row;
 
 static const kind_row kinds[NEAP_LUA_N_KIND] = {
-#define X(symbol, name, class, noun) {class, noun, neap_lua_free_##name},
+#define X(symbol, class, noun) {class, noun},
   NEAP_LUA_KINDS(X)
 #undef X
 };
@@ -33,6 +32,7 @@ typedef struct head {
   const kind_row *kind; /* into `kinds`: an address that no other userdata holds */
   /* NULL: Lua's own file library, should it get the handle for a file, finds a closed one */
   const void *none;
+  neap_lua_free *free; /* what it holds, when it is closed or collected */
   bool closed;
   uint64_t number; /* of this thread's handles, in the order in which they were made */
 } head;
@@ -200,7 +200,7 @@ int neap_lua_close(lua_State *L) {
    * nobody has on a stack. */
   h->closed = true;
   bool busy = work.n > 0 && !work.item[work.n - 1].out;
-  if (!busy || is_collected(L)) h->kind->free(L, h + 1);
+  if (!busy || is_collected(L)) h->free(L, h + 1);
   return 0;
 }
 
@@ -215,13 +215,14 @@ static void push_metatable(lua_State *L, neap_lua_kind kind) {
   lua_setfield(L, -2, "__gc");
 }
 
-void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind) {
+void *neap_lua_new(lua_State *L, size_t bytes, neap_lua_kind kind, neap_lua_free *free_held) {
   luaL_checkstack(L, 8, "too many results");
   push_metatable(L, kind);
   head *h = lua_newuserdatauv(L, sizeof *h + bytes, 1);
   /* Whole before it has its metatable: the finaliser may meet it at any time afterwards. */
   memset(h, 0, sizeof *h + bytes);
   h->kind = &kinds[kind];
+  h->free = free_held;
   h->number = ++work.n_made;
   /* From below: metatable, handle. They change places, since lua_setmetatable takes the top. */
   lua_insert(L, -2);
@@ -246,14 +247,16 @@ void neap_lua_push_weak(lua_State *L, const void *key, const char *mode) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
 
-void neap_lua_free_block(lua_State *L, void *handle) {
+static void free_block(lua_State *L, void *handle) {
   void **slot = handle;
   (void)L;
   neap_free(*slot);
   *slot = NULL;
 }
 
-void **neap_lua_new_block(lua_State *L) { return neap_lua_new(L, sizeof(void *), NEAP_LUA_BLOCK); }
+void **neap_lua_new_block(lua_State *L) {
+  return neap_lua_new(L, sizeof(void *), NEAP_LUA_BLOCK, free_block);
+}
 
 int neap_lua_push_text(lua_State *L, char **slot) {
   /* Copying it may raise for want of memory; the slot still has the text then. */
@@ -270,7 +273,7 @@ typedef struct function {
   bool method; /* the object is not counted */
 } function;
 
-void neap_lua_free_function(lua_State *L, void *handle) {
+static void free_function(lua_State *L, void *handle) {
   (void)L;
   (void)handle;
 }
@@ -322,7 +325,7 @@ void neap_lua_functions(lua_State *L, const neap_lua_reg *list, bool methods) {
       lua_pushcfunction(L, neap_lua_close);
     } else {
       /* The record is a handle of its own, and the only upvalue: call_checked finds it there. */
-      function *f = neap_lua_new(L, sizeof *f, NEAP_LUA_FUNCTION);
+      function *f = neap_lua_new(L, sizeof *f, NEAP_LUA_FUNCTION, free_function);
       *f = (function){.reg = list, .method = methods};
       lua_pushcclosure(L, call_checked, 1);
     }

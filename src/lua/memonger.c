@@ -16,7 +16,7 @@ static const neap_lives *lives_at(lua_State *L, int index) {
   return h->lives;
 }
 
-void neap_lua_free_recycle(lua_State *L, void *at) {
+static void free_recycle(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
   neap_lives_free(h->lives);
@@ -120,7 +120,7 @@ static int open(lua_State *L) {
   neap_options plan = neap_lua_options(L, 2, 1);
   neap_recycle_options options = recycle_options(L, 3);
   options.plan = &plan;
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RECYCLE);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RECYCLE, free_recycle);
   NEAP_LUA_TRY(L, neap_lives_open(net->net, &options, &h->lives, &error));
   return 1;
 }

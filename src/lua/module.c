@@ -27,6 +27,22 @@ static void set_engines(lua_State *L) {
   lua_setfield(L, -2, "engines");
 }
 
+/* dtypes: a list of {name, bytes, float, integer}. */
+static void set_dtypes(lua_State *L) {
+  lua_newtable(L);
+  /* 0 is no dtype. */
+  for (int d = 1; d < NEAP_N_DTYPE; d++) {
+    neap_dtype dtype = (neap_dtype)d;
+    lua_newtable(L);
+    neap_lua_set_text(L, "name", neap_dtype_name(dtype));
+    neap_lua_set_integer(L, "bytes", (int64_t)neap_dtype_bytes(dtype));
+    neap_lua_set_bool(L, "float", neap_dtype_is_float(dtype));
+    neap_lua_set_bool(L, "integer", neap_dtype_is_integer(dtype));
+    lua_seti(L, -2, d);
+  }
+  lua_setfield(L, -2, "dtypes");
+}
+
 int luaopen_neap_core(lua_State *L) {
   lua_newtable(L);
 
@@ -63,6 +79,7 @@ int luaopen_neap_core(lua_State *L) {
   neap_lua_set_text(L, "kernels", kernels);
   neap_lua_set_text(L, "instruction_set", neap_instruction_set());
   set_engines(L);
+  set_dtypes(L);
   return 1;
 }
 

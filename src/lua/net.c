@@ -10,8 +10,17 @@ neap_lua_net *neap_lua_net_at(lua_State *L, int index) {
   return net;
 }
 
+/* The net may live on in workspaces and in handles of its subnets. */
+static void free_net(lua_State *L, void *at) {
+  neap_lua_net *net = at;
+  if (net->net == NULL) return;
+  neap_lua_forget_handle(L, net->net);
+  neap_net_free(net->net);
+  net->net = NULL;
+}
+
 neap_lua_net *neap_lua_new_net(lua_State *L) {
-  return neap_lua_new(L, sizeof(neap_lua_net), NEAP_LUA_NET);
+  return neap_lua_new(L, sizeof(neap_lua_net), NEAP_LUA_NET, free_net);
 }
 
 void neap_lua_remember_net(lua_State *L, int index) {
@@ -40,15 +49,6 @@ void neap_lua_push_net(lua_State *L, neap_net *net) {
 
   /* The handle alone is left. */
   lua_remove(L, -2);
-}
-
-/* The net may live on in workspaces and in handles of its subnets. */
-void neap_lua_free_net(lua_State *L, void *at) {
-  neap_lua_net *net = at;
-  if (net->net == NULL) return;
-  neap_lua_forget_handle(L, net->net);
-  neap_net_free(net->net);
-  net->net = NULL;
 }
 
 static int to_text(lua_State *L) {

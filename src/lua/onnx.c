@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void neap_lua_free_onnx(lua_State *L, void *at) {
+static void free_onnx(lua_State *L, void *at) {
   neap_onnx_model **model = at;
   (void)L;
   neap_onnx_free(*model);
@@ -201,7 +201,7 @@ static void push_function(lua_State *L, const neap_onnx_function *f) {
 
 /* The model at the top of the stack, a handle that frees it when a table can't be made. */
 static neap_onnx_model **new_model(lua_State *L) {
-  return neap_lua_new(L, sizeof(neap_onnx_model *), NEAP_LUA_ONNX);
+  return neap_lua_new(L, sizeof(neap_onnx_model *), NEAP_LUA_ONNX, free_onnx);
 }
 
 /* core.read_onnx(path) -> {ir =, producer =, opsets =, graph =, functions =}, or nil, message,

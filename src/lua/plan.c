@@ -29,8 +29,15 @@ const neap_memory_plan *neap_lua_plan_at(lua_State *L, int index) {
   return *slot;
 }
 
+static void free_plan(lua_State *L, void *at) {
+  neap_memory_plan **slot = at;
+  (void)L;
+  neap_memory_plan_free(*slot);
+  *slot = NULL;
+}
+
 neap_memory_plan **neap_lua_new_plan(lua_State *L) {
-  return neap_lua_new(L, sizeof(neap_memory_plan *), NEAP_LUA_PLAN);
+  return neap_lua_new(L, sizeof(neap_memory_plan *), NEAP_LUA_PLAN, free_plan);
 }
 
 void neap_lua_push_session_plan(lua_State *L, int program_index) {
@@ -39,13 +46,6 @@ void neap_lua_push_session_plan(lua_State *L, int program_index) {
   (void)neap_lua_new_plan(L);
   lua_pushvalue(L, program_index);
   lua_setiuservalue(L, -2, 1);
-}
-
-void neap_lua_free_plan(lua_State *L, void *at) {
-  neap_memory_plan **slot = at;
-  (void)L;
-  neap_memory_plan_free(*slot);
-  *slot = NULL;
 }
 
 /* net:_plan(options [, range]) -> plan: nothing of it is allocated. With a range: of a smaller

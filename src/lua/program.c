@@ -28,7 +28,7 @@ neap_session *neap_lua_session_at(lua_State *L, int index) {
   return h != NULL && !neap_lua_is_closed(h) ? h->session : NULL;
 }
 
-void neap_lua_free_program(lua_State *L, void *at) {
+static void free_program(lua_State *L, void *at) {
   handle *h = at;
   NEAP_LUA_ASSERT(h->session == NULL || h->ws != NULL);
   /* Its run is written now: what can't be is said, and kept. */
@@ -51,7 +51,7 @@ static int compile(lua_State *L) {
   lua_settop(L, 4);
   const neap_range *range = neap_lua_opt_range(L, 4);
   neap_options options = neap_lua_options_for(L, 3, 2, range != NULL);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_PROGRAM, free_program);
 
   /* What the program works on stays alive with it: workspace and net in the user value of the
    * handle. */

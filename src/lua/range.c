@@ -14,7 +14,7 @@ const neap_range *neap_lua_opt_range(lua_State *L, int index) {
   return h->range;
 }
 
-void neap_lua_free_range(lua_State *L, void *at) {
+static void free_range(lua_State *L, void *at) {
   handle *h = at;
   (void)L;
   neap_range_free(h->range);
@@ -28,7 +28,7 @@ static int new_range(lua_State *L) {
   /* The rooms of the options lie above the two arguments, until the call is over. */
   lua_settop(L, 2);
   neap_options options = neap_lua_options_for(L, 2, 1, true);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RANGE, free_range);
   NEAP_LUA_TRY(L, neap_range_open(net->net, 0, &options, &h->range, &error));
   neap_lua_warn(L, neap_range_warning(h->range));
   return 1;

@@ -6,7 +6,7 @@ typedef struct held {
   neap_rows *rows;
 } held;
 
-void neap_lua_free_cursor(lua_State *L, void *at) {
+static void free_cursor(lua_State *L, void *at) {
   held *h = at;
   (void)L;
   neap_rows_free(h->rows);
@@ -14,7 +14,7 @@ void neap_lua_free_cursor(lua_State *L, void *at) {
 }
 
 neap_rows **neap_lua_new_cursor(lua_State *L) {
-  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CURSOR);
+  held *h = neap_lua_new(L, sizeof *h, NEAP_LUA_CURSOR, free_cursor);
   return &h->rows;
 }
 

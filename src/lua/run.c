@@ -15,7 +15,7 @@ neap_run *neap_lua_run_at(lua_State *L, int index) {
 }
 
 /* A run that can't be written now is kept, and that is said. */
-void neap_lua_free_run(lua_State *L, void *at) {
+static void free_run(lua_State *L, void *at) {
   handle *h = at;
   neap_error error = {0};
   /* An end of its own is left as it is: NULL is what the last step came to. */
@@ -44,7 +44,7 @@ static int new_run(lua_State *L) {
   about.script = neap_lua_line(L);
   if (about.script[0] == '\0') about.script = NULL;
   neap_lua_note_script(L, db);
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RUN);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_RUN, free_run);
   NEAP_LUA_TRY(L, neap_run_open(db, &about, &h->run, &error));
   return 1;
 }

@@ -15,7 +15,7 @@ static neap_scope *scope_at(lua_State *L, int index) {
   return h->scope;
 }
 
-void neap_lua_free_scope(lua_State *L, void *at) {
+static void free_scope(lua_State *L, void *at) {
   handle *h = at;
   if (h->scope == NULL) return;
   neap_lua_forget_handle(L, h->scope);
@@ -42,7 +42,7 @@ void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
     /* None, or a closed one: a new handle takes its place. */
     lua_pop(L, 1);
     bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
-    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE);
+    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE, free_scope);
     h->scope = neap_scope_retain(scope);
     neap_lua_let_finalisers(L, held);
     /* From below: the weak table, the handle, a copy of it for the table. */

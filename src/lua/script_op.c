@@ -389,7 +389,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-void neap_lua_free_op(lua_State *L, void *handle) {
+static void free_op(lua_State *L, void *handle) {
   script_op **slot = handle;
   (void)L;
   if (*slot == NULL) return;
@@ -583,7 +583,7 @@ static int define_op(lua_State *L) {
   /* Whole before it is where it stays: what is refused leaves nothing. */
   neap_op *op = neap_lua_room(L, sizeof *op);
   take_record(L, op);
-  script_op **slot = neap_lua_new(L, sizeof *slot, NEAP_LUA_OP);
+  script_op **slot = neap_lua_new(L, sizeof *slot, NEAP_LUA_OP, free_op);
 
   /* From here on the record has its final address, which kernels and the registry know it by. */
   script_op *s = calloc(1, sizeof *s);

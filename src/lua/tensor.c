@@ -7,8 +7,16 @@
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
+static void free_tensor(lua_State *L, void *at) {
+  neap_lua_tensor *handle = at;
+  (void)L;
+  if (handle->t.storage != NULL) neap_tensor_fini(&handle->t);
+  if (handle->ws != NULL) neap_workspace_release(handle->ws);
+  handle->ws = NULL;
+}
+
 neap_lua_tensor *neap_lua_new_tensor(lua_State *L) {
-  return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR);
+  return neap_lua_new(L, sizeof(neap_lua_tensor), NEAP_LUA_TENSOR, free_tensor);
 }
 
 neap_lua_tensor *neap_lua_tensor_handle(lua_State *L, int index) {
@@ -72,14 +80,6 @@ static neap_tensor *whole_at(lua_State *L, const char *who) {
   neap_tensor *t = neap_lua_writable_at(L, 1);
   neap_lua_check_whole(L, t, who);
   return t;
-}
-
-void neap_lua_free_tensor(lua_State *L, void *at) {
-  neap_lua_tensor *handle = at;
-  (void)L;
-  if (handle->t.storage != NULL) neap_tensor_fini(&handle->t);
-  if (handle->ws != NULL) neap_workspace_release(handle->ws);
-  handle->ws = NULL;
 }
 
 /* ---- elements -------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * in lua/neap/tflite. */
 #include "lua/binding.h"
 
-void neap_lua_free_tflite(lua_State *L, void *at) {
+static void free_tflite(lua_State *L, void *at) {
   neap_tflite_model **model = at;
   (void)L;
   neap_tflite_free(*model);
@@ -145,7 +145,7 @@ static void push_graph(lua_State *L, const neap_tflite_graph *graph) {
 /* core.read_tflite(path) -> {description =, graphs =}, or nil, message, code */
 static int read_tflite(lua_State *L) {
   const char *path = neap_lua_check_string(L, 1);
-  neap_tflite_model **model = neap_lua_new(L, sizeof *model, NEAP_LUA_TFLITE);
+  neap_tflite_model **model = neap_lua_new(L, sizeof *model, NEAP_LUA_TFLITE, free_tflite);
   neap_error error = {0};
   if (neap_tflite_read(path, model, &error) != NEAP_OK) return neap_lua_failure(L, &error);
 

@@ -34,25 +34,6 @@ static void remember(lua_State *L, const neap_workspace *ws) {
   lua_pop(L, 1);
 }
 
-void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
-  /* From below: the weak table, what it has for this address. */
-  neap_lua_handles(L);
-  lua_rawgetp(L, -1, ws);
-  const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
-  if (known == NULL || neap_lua_is_closed(known)) {
-    /* None, or a closed one: a new handle takes its place. */
-    lua_pop(L, 1);
-    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
-    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
-    h->ws = neap_workspace_retain(ws);
-    neap_lua_let_finalisers(L, held);
-    remember(L, ws);
-  }
-
-  /* The handle alone is left. */
-  lua_remove(L, -2);
-}
-
 void neap_lua_forget_handle(lua_State *L, const void *address) {
   neap_lua_handles(L);
   /* Only its own entry: another handle may have been made for the address since. */
@@ -64,7 +45,7 @@ void neap_lua_forget_handle(lua_State *L, const void *address) {
 }
 
 /* A closed handle is nobody's; the workspace may live on in others. */
-void neap_lua_free_workspace(lua_State *L, void *at) {
+static void free_workspace(lua_State *L, void *at) {
   handle *h = at;
   if (h->ws == NULL) return;
   neap_lua_forget_handle(L, h->ws);
@@ -72,6 +53,25 @@ void neap_lua_free_workspace(lua_State *L, void *at) {
   if (h->holds) neap_workspace_give_draw(h->ws, NULL);
   neap_workspace_release(h->ws);
   h->ws = NULL;
+}
+
+void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
+  /* From below: the weak table, what it has for this address. */
+  neap_lua_handles(L);
+  lua_rawgetp(L, -1, ws);
+  const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
+  if (known == NULL || neap_lua_is_closed(known)) {
+    /* None, or a closed one: a new handle takes its place. */
+    lua_pop(L, 1);
+    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
+    h->ws = neap_workspace_retain(ws);
+    neap_lua_let_finalisers(L, held);
+    remember(L, ws);
+  }
+
+  /* The handle alone is left. */
+  lua_remove(L, -2);
 }
 
 static int to_text(lua_State *L) {
@@ -125,7 +125,7 @@ static int new_workspace(lua_State *L) {
   }
 
   /* The handle first, then the workspace, which is known by it from then on. */
-  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE);
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
   remember(L, h->ws);
   return 1;
@@ -136,7 +136,7 @@ typedef struct live {
   int n;
 } live;
 
-void neap_lua_free_live(lua_State *L, void *at) {
+static void free_live(lua_State *L, void *at) {
   live *l = at;
   (void)L;
   for (int i = 0; i < l->n; i++)
@@ -149,7 +149,7 @@ void neap_lua_free_live(lua_State *L, void *at) {
 static int workspaces(lua_State *L) {
   /* The list retains each: a finaliser that runs meanwhile can't end one that is still to be
    * pushed. */
-  live *l = neap_lua_new(L, sizeof *l, NEAP_LUA_LIVE);
+  live *l = neap_lua_new(L, sizeof *l, NEAP_LUA_LIVE, free_live);
   NEAP_LUA_TRY(L, neap_workspace_list(&l->ws, &l->n, &error));
   lua_createtable(L, l->n, 0);
   for (int i = 0; i < l->n; i++) {
@@ -293,7 +293,7 @@ static int remove_blob(lua_State *L) {
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-void neap_lua_free_mark(lua_State *L, void *at) {
+static void free_mark(lua_State *L, void *at) {
   neap_workspace_mark **mark = at;
   (void)L;
   neap_workspace_mark_free(*mark);
@@ -330,7 +330,7 @@ static int mark(lua_State *L) {
   int n;
   const char **fed = neap_lua_names(L, 3, "feed", false, &n);
   /* The mark is in a handle, and so is ended whatever happens. */
-  neap_workspace_mark **out = neap_lua_new(L, sizeof *out, NEAP_LUA_MARK);
+  neap_workspace_mark **out = neap_lua_new(L, sizeof *out, NEAP_LUA_MARK, free_mark);
   NEAP_LUA_TRY(L, neap_workspace_mark_new(ws, lua_toboolean(L, 2), n, fed, out, &error));
   return 1;
 }
@@ -501,7 +501,7 @@ static int load(lua_State *L) {
   const char *path = neap_lua_check_string(L, 2);
   neap_io_map map = neap_lua_io_map(L, 3);
   /* The list is a handle: it frees what Lua has not got when a table can't be made. */
-  neap_io_list *list = neap_lua_new(L, sizeof *list, NEAP_LUA_IO_LIST);
+  neap_io_list *list = neap_lua_new_io_list(L);
   neap_error error = {0};
   if (neap_workspace_load(ws, path, map, list, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);

@@ -52,6 +52,11 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
                                            const char *const *names, const neap_bank *bank,
                                            bool later, neap_error *error);
 
+/* The policies, X(symbol, word), with `between` between two of them. */
+#define NEAP_POLICY_MAP(X, between) \
+  X(NONE, "none") between X(NAME, "name") between X(OFFSET, "offset") between X(POOL, "pool")
+#define NEAP_POLICY_WORD(symbol, word) word
+
 /* The options of a plan, one line each: the struct below, Lua's tables of memory options, the flags
  * and `--help` of the command line, JSON and the key of a plan are read from it, under these names.
  *
@@ -72,8 +77,8 @@ NEAP_API neap_status neap_workspace_assign(neap_workspace *workspace, int n,
   X(total, BYTES, "none", "", DERIVED, ALL, "the most bytes of everything that the program holds") \
   X(soft, BYTES, "none", "", NONE, ALL & ~COMMAND,                                                 \
     "policy pool: above this the pool is cut down again by the next run that needs less")          \
-  X(policy, CHOICE, "offset", "offset name none pool", OWN, ALL,                                   \
-    "where addresses come from: planned to the byte, one slot a name, every value its own bytes, " \
+  X(policy, CHOICE, "offset", NEAP_POLICY_MAP(NEAP_POLICY_WORD, " "), OWN, ALL,                    \
+    "where addresses come from: every value its own bytes, one slot a name, planned to the byte, " \
     "a pool while it runs")                                                                        \
   X(executor, CHOICE, "simple", "simple dag dynamic", OWN, ALL,                                    \
     "op by op; independent ops side by side, where that leaves the bits as they are; policy pool " \

@@ -13,8 +13,12 @@
 
 #include <string.h>
 
-/* In the order of the enums in plan.h. */
-static const char *const policies[] = {"none", "name", "offset", "pool"};
+static const char *const policies[] = {
+#define COMMA ,
+  NEAP_POLICY_MAP(NEAP_POLICY_WORD, COMMA)
+#undef COMMA
+};
+/* In the order of the enum in plan.h. */
 static const char *const executors[] = {"simple", "dag"};
 
 const char *neap_policy_name(neap_policy policy) {

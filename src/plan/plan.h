@@ -14,12 +14,11 @@
 
 #define NEAP_PLANNER_VERSION "11"
 
-typedef enum neap_policy {
-  NEAP_POLICY_NONE,
-  NEAP_POLICY_NAME,
-  NEAP_POLICY_OFFSET,
-  NEAP_POLICY_POOL
-} neap_policy;
+#define X(symbol, word) NEAP_POLICY_##symbol
+#define COMMA ,
+typedef enum neap_policy { NEAP_POLICY_MAP(X, COMMA) } neap_policy;
+#undef COMMA
+#undef X
 const char *neap_policy_name(neap_policy policy);
 bool neap_policy_from_name(const char *name, neap_policy *policy);
 typedef enum neap_executor { NEAP_EXECUTOR_SIMPLE, NEAP_EXECUTOR_DAG } neap_executor;

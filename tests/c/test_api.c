@@ -595,7 +595,7 @@ TEST(options_are_set_by_name_and_read_back) {
   CHECK_FAILS(neap_options_set(&options, "recompute", "no", &error), NEAP_ARGUMENT,
               "expects true or false, got \"no\"");
   CHECK_FAILS(neap_options_set(&options, "policy", "best", &error), NEAP_ARGUMENT,
-              "offset, name, none or pool, got \"best\"");
+              "none, name, offset or pool, got \"best\"");
   CHECK_FAILS(neap_options_set(&options, "budget", "60%", &error), NEAP_ARGUMENT, "expects bytes");
   CHECK_FAILS(neap_options_set(&options, "threads", "5000", &error), NEAP_ARGUMENT, "1 to 4096");
   CHECK_FAILS(neap_options_set(&options, "keep", "h", &error), NEAP_ARGUMENT, "set the field");

@@ -24,7 +24,7 @@ describe("arguments of plans", function()
   local options = {
     { { budget = "8 bananas" }, "budget expects bytes" },
     { { budget = "x%" }, "budget expects bytes" },
-    { { policy = "best" }, { "policy expects offset, name, none or pool", "best" } },
+    { { policy = "best" }, { "policy expects none, name, offset or pool", "best" } },
     { { executor = "best" }, { "executor expects simple, dag or dynamic", "best" } },
     {
       { executor = "dynamic", policy = "offset" },

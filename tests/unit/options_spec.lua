@@ -237,7 +237,7 @@ describe("the table of memory options", function()
   it("refuses unknown names, words and numbers alike at every face, with the nearest", function()
     for _, face in ipairs(faces) do
       raises({ "recompute" }, face[3], { recompte = false })
-      raises({ "policy expects offset, name, none or pool", "got \"ofset\"" }, face[3],
+      raises({ "policy expects none, name, offset or pool", "got \"ofset\"" }, face[3],
         { policy = "ofset" })
       raises("threads expects a number from 1 to 4096", face[3], { threads = 4097 })
       raises("recompute expects true or false", face[3], { recompute = 1 })

@@ -12,6 +12,7 @@
 -- @module neap.check.cases
 local neap = require "neap"
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local op = require "neap.op"
 
 local M = {}
@@ -19,7 +20,7 @@ local M = {}
 local default_tolerance = 1e-5 -- f32, relative to the largest absolute value
 
 local is_option = { tol = true, grad = true, wrt = true, outputs = true, engines = true, of = true }
-M.is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
+M.is_float = dtypes.is_float
 
 -- ---- cases --------------------------------------------------------------------------------------
 

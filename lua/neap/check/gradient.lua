@@ -4,6 +4,7 @@
 -- direction of each argument is compared with a central difference of the function itself.
 -- @module neap.check.gradient
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local op = require "neap.op"
 local record = require "neap.inner.record"
 local report = require "neap.report"
@@ -23,7 +24,7 @@ local options = record.declare("neap.check.gradient", { call = "(f, inputs, {})"
   { "seed", "integer", 1, doc = "what the directions follow, and what is drawn within" },
   example = "neap.check.gradient(function(x) return x:tanh() end, { neap.rand(2, 3) })" })
 
-local function is_float(x) return x.dtype:match "^b?f%d" ~= nil end
+local function is_float(x) return dtypes.is_float[x.dtype] end
 
 local function drawn(x, low, high, dtype)
   return core.eager("Uniform", {}, { shape = x.shape, low = low, high = high,

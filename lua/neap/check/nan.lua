@@ -4,6 +4,7 @@
 -- on copies of what the workspace holds; ops are looked at in the order in which they ran.
 -- @module neap.check.nan
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local options = require "neap.inner.options"
 local op = require "neap.op"
 local report = require "neap.report"
@@ -19,7 +20,7 @@ local function stats(t)
   return { min = s.min, max = s.max, mean = s.mean, nan = s.nan, inf = s.inf }
 end
 
-local function is_float(t) return t.dtype:match "^b?f%d" ~= nil end
+local function is_float(t) return dtypes.is_float[t.dtype] end
 
 --- A blob as the run left it; nil for one that has no value there.
 local function value_of(ws, name)

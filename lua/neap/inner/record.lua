@@ -31,6 +31,7 @@
 -- positions: what goes without a name is an item (a module of a container) for the constructor.
 -- @module neap.inner.record
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local op = require "neap.op"
 local options = require "neap.inner.options"
 local fail = core.fail
@@ -121,9 +122,6 @@ local function of_type(name) return function(v) return type(v) == name end end
 
 local function of_class(name) return function(v) return class_of(v) == name end end
 
-local dtypes = { f32 = true, f64 = true, bf16 = true, f16 = true, i8 = true, u8 = true, i32 = true,
-  i64 = true, bool = true }
-
 -- By name: `is(value, field)`, `says(field)` for people, `lua` for editors.
 local types = {
   integer = {
@@ -208,7 +206,7 @@ local types = {
   dtype = {
     lua = "string",
     says = says 'a dtype such as "f32"',
-    is = function(v) return dtypes[v] == true end,
+    is = function(v) return dtypes.bytes[v] ~= nil end,
   },
   bytes = {
     lua = "integer|string",

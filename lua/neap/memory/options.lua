@@ -29,6 +29,13 @@ function memory_options.names(face, own)
   return names
 end
 
+--- The words that a choice takes.
+function memory_options.choices(name)
+  local words = {}
+  for word in records[name].range:gmatch "%S+" do words[#words + 1] = word end
+  return words
+end
+
 --- Raises for a key that is no option of the face and no field of its own.
 local function check_key(who, key, face, own)
   if own and own.fields[key] or records[key] and records[key].faces[face] then return end

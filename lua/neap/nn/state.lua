@@ -10,6 +10,7 @@
 -- @module neap.nn.state
 local context = require "neap.nn.context"
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local forward = require "neap.nn.forward"
 local micro = require "neap.train.micro"
 local module = require "neap.nn.module"
@@ -401,8 +402,6 @@ end
 
 -- ---- another dtype ------------------------------------------------------------------------------
 
-local is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
-
 --- The records below a module that another dtype changes, those that are tied to one with it:
 -- {record = its dtype then}. Statistics are sums over many rows, for which halves have no digits:
 -- they are f32 at the least, as ops take them. A mask is multiplied with its parameter. What holds
@@ -417,7 +416,7 @@ local function changed_dtypes(list, dtype)
   for _, record in ipairs(list) do
     local to = record.role == "state" and not masks[record] and widest or dtype
     local storage = storage_record(record)
-    if is_float[storage.dtype] then changes[record], changes[storage] = to, to end
+    if dtypes.is_float[storage.dtype] then changes[record], changes[storage] = to, to end
   end
   for _, record in ipairs(list) do
     if record.tied and changes[storage_record(record)] then
@@ -432,7 +431,7 @@ local function look_in(look, dtype)
   if type(look) ~= "table" then return look end
   local out = {}
   for key, value in pairs(look) do
-    out[key] = key == "dtype" and is_float[value] and dtype or look_in(value, dtype)
+    out[key] = key == "dtype" and dtypes.is_float[value] and dtype or look_in(value, dtype)
   end
   return out
 end
@@ -460,7 +459,7 @@ end
 -- and an update below half a digit of a weight is lost.
 -- @usage model:to("bf16"):eval()
 function Module.to(self, dtype)
-  if type(dtype) ~= "string" or not is_float[dtype] then
+  if type(dtype) ~= "string" or not dtypes.is_float[dtype] then
     fail(("m:to expects f32, f64, bf16 or f16, got %s: parameters are floats (neap.quantize makes \z
       bytes of them)"):format(options.shown(dtype)))
   end
@@ -468,12 +467,12 @@ function Module.to(self, dtype)
   local changes, was = changed_dtypes(list, dtype), {}
   local fields, seen, is_model = root._fields, rawget(root, "_seen"), self == root
   local input_shape, input_dtype = fields.input_shape, fields.input_dtype
-  local function declare(dtypes, back)
-    for record, to in pairs(dtypes) do record.dtype = to end
+  local function declare(of, back)
+    for record, to in pairs(of) do record.dtype = to end
     if is_model then
       fields.input_shape = back and input_shape or look_in(input_shape, dtype)
       rawset(root, "_seen", back and seen or look_in(seen, dtype))
-      local is_other = input_dtype ~= nil and not is_float[input_dtype]
+      local is_other = input_dtype ~= nil and not dtypes.is_float[input_dtype]
       fields.input_dtype = (back or is_other) and input_dtype or dtype
       if back then fields.input_dtype = input_dtype end
     end

@@ -10,6 +10,7 @@
 -- (neap.tflite.kit).
 -- `made_by`, `at`: the node that it comes of, and as which of its outputs.
 -- @module neap.onnx.graph
+local dtypes = require "neap.inner.dtypes"
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
 local op = require "neap.op"
@@ -44,12 +45,10 @@ graph.clean = clean
 
 -- ---- values -------------------------------------------------------------------------------------
 
-local is_float = { f32 = true, f64 = true, bf16 = true, f16 = true }
-
 --- A tensor as a value; weights are floats with a dimension.
 local function known(t, elem, name, parameter)
   return { x = t, elem = elem or kit.elem_of[t.dtype], name = name,
-    parameter = parameter and is_float[t.dtype] and #t.shape > 0 }
+    parameter = parameter and dtypes.is_float[t.dtype] and #t.shape > 0 }
 end
 graph.known = known
 
@@ -169,7 +168,7 @@ local function value_of(result, node, name)
   local v = result
   if op.is_tensor(result) or op.is_blob(result) then
     v = { x = result, elem = elem_of(result, node.inputs) }
-    v.parameter = is_float[result.dtype] and #result.shape > 0 and inherited(node.inputs)
+    v.parameter = dtypes.is_float[result.dtype] and #result.shape > 0 and inherited(node.inputs)
     v.from = not kit.is_known(result) and node.inputs or nil
   end
   v.name = v.name or name
@@ -462,7 +461,7 @@ end
 -- training moves. A file that has none keeps its weights in such nodes.
 local function has_initializers(g)
   for _, t in ipairs(g.initializers) do
-    if t.tensor and is_float[t.tensor.dtype] and #t.tensor.shape > 0 then return true end
+    if t.tensor and dtypes.is_float[t.tensor.dtype] and #t.tensor.shape > 0 then return true end
   end
   return false
 end

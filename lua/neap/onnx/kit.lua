@@ -2,6 +2,7 @@
 -- runs at once, which is how what is known at import is folded.
 -- @module neap.onnx.kit
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local lists = require "neap.inner.lists"
 local op = require "neap.op"
 
@@ -86,9 +87,9 @@ local function contains(list, x)
 end
 
 --- The dtype to compute in where an op does not admit x's; nil where there is none.
-local function admitted(dtypes, dtype)
+local function admitted(taken, dtype)
   for _, wide in ipairs(wider[dtype] or {}) do
-    if contains(dtypes, wide) then return wide end
+    if contains(taken, wide) then return wide end
   end
 end
 
@@ -170,8 +171,7 @@ function kit.concat(parts, axis)
   return #parts == 1 and parts[1] or F.Concat(parts, { axis = axis })
 end
 
-local floats = { f32 = true, f64 = true, bf16 = true, f16 = true }
-function kit.is_float(x) return floats[x.dtype] or false end
+function kit.is_float(x) return dtypes.is_float[x.dtype] or false end
 
 local integer_bits = { i8 = 8, u8 = 8, i16 = 16, u16 = 16, i32 = 32 }
 

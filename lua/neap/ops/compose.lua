@@ -24,20 +24,19 @@
 -- INVARIANT: `of` sees nothing but its operands and options, and so gives the same net each time.
 -- @module neap.ops.compose
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
+local lists = require "neap.inner.lists"
 local op = require "neap.op"
 local record = require "neap.inner.record"
 local fail = core.fail
 
 local compose = {}
 
-local words = {
-  float = { "f32", "f64", "bf16", "f16" },
-  integer = { "i8", "u8", "i16", "u16", "i32", "i64" },
-  bool = { "bool" },
-}
-words.number = table.move(words.integer, 1, #words.integer, 5, table.move(words.float, 1, 4, 1, {}))
-words.any = table.move(words.bool, 1, 1, #words.number + 1, table.move(words.number, 1,
-  #words.number, 1, {}))
+local function joined(a, b) return table.move(b, 1, #b, #a + 1, lists.copy(a)) end
+
+local words = { float = dtypes.floats, integer = dtypes.integers, bool = { "bool" } }
+words.number = joined(words.float, words.integer)
+words.any = joined(words.number, words.bool)
 local is_half = { bf16 = true, f16 = true }
 
 -- ---- the record, in the words of those of C -----------------------------------------------------

@@ -240,7 +240,7 @@ end
 -- plan's other options do not allow it.
 function whatif.by_policy(plan, points)
   local rows = {}
-  for i, policy in ipairs(points or { "offset", "name", "pool", "none" }) do
+  for i, policy in ipairs(points or memory_options.choices "policy") do
     local ok, p = pcall(again.plan, "plan:curve", plan, { policy = policy })
     if not ok then
       -- Without points all policies are tried, and some can't be had with the plan's options; one

@@ -15,6 +15,7 @@ local batches = require "neap.data.batch"
 local build = require "neap.nn.build"
 local checks = require "neap.train.checks"
 local core = require "neap.core"
+local dtypes = require "neap.inner.dtypes"
 local fit_batch = require "neap.memory.fit_batch"
 local kept = require "neap.optim.kept"
 local lists = require "neap.inner.lists"
@@ -224,11 +225,9 @@ local function memory_of(self, mode, update)
   return out
 end
 
-local size_of = { f64 = 8, i64 = 8, f32 = 4, i32 = 4, f16 = 2, bf16 = 2, i16 = 2, u16 = 2 }
-
 --- Bytes of a blob of a net.
 local function bytes_of(net, name)
-  local n = (size_of[net:_type(name)] or 1) * lists.product(net:blob(name).shape)
+  local n = (dtypes.bytes[net:_type(name)] or 1) * lists.product(net:blob(name).shape)
   return (n + 63) // 64 * 64
 end
 
