@@ -417,8 +417,9 @@ local svg_options = record.declare("plan:svg", { call = "(path, {})",
     With a path, true or nil, message, code.]],
   { "color", "choice", "category", choices = { "category", "layer" },
     doc = "what the colours of boxes mean" },
-  { "time", "boolean|table", false, doc = [[the axis is time, as ops took in the run given here;
-      true: in the stored ones of this net and mode that are most like it; false: the axis is steps]] },
+  { "time", "boolean|table", false,
+    doc = [[the axis is time, as ops took in the run given here; true: in the stored ones of this
+      net and mode that are most like it; false: the axis is steps]] },
   example = 'model:plan { batch = 8, train = true }:svg("lenet.svg", { color = "layer" })' })
 
 --- plan:svg([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
