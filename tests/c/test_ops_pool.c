@@ -214,14 +214,14 @@ TEST(behind_the_last_channel_zeros_stay_where_a_window_has_no_element) {
    * numbers. */
   static const conv_case apart = {2, {2, 20, 3, 3}, 0, {2, 2}, {1, 1}, {4, 4}, 2, {1, 1}, 1};
   static const neap_dtype halves[] = {NEAP_DTYPE_BF16, NEAP_DTYPE_F16};
-  enum { MAX, MEAN_WITH_PADDING, MEAN, N_KIND };
+  enum { LARGEST, MEAN_WITH_PADDING, MEAN, N_KIND };
   for (int d = 0; d < NEAP_COUNT(halves); d++)
     for (int kind = 0; kind < N_KIND; kind++) {
-      run r = new_run(kind == MAX ? "MaxPool" : "AveragePool", NEAP_ENGINE_REF);
+      run r = new_run(kind == LARGEST ? "MaxPool" : "AveragePool", NEAP_ENGINE_REF);
       set_window(&r, &apart);
       set_ints(&r, "kernel", apart.n, apart.k);
-      if (kind != MAX) set_int(&r, "count_include_pad", kind == MEAN_WITH_PADDING);
-      r.n_in = 1, r.n_out = kind == MAX ? 2 : 1;
+      if (kind != LARGEST) set_int(&r, "count_include_pad", kind == MEAN_WITH_PADDING);
+      r.n_in = 1, r.n_out = kind == LARGEST ? 2 : 1;
       r.in[0] = new_value(halves[d], neap_shape_of(4, apart.x));
       check_blocks(&r);
       free(r.in[0].data);
