@@ -61,6 +61,30 @@ describe("a module of an ONNX file in training", function()
     assert.same({ { 0, -math.huge }, { 0, 0 } }, m:param("mask").data:totable())
   end)
 
+  it("leaves first states of zeros as they are, and trains those that were learnt", function()
+    local function states(name, value)
+      local list = {}
+      for i = 1, 70 do list[i] = value end
+      return floats(name, { 1, 1, 70 }, list)
+    end
+    local function many(n)
+      local list = {}
+      for i = 1, n do list[i] = (i * 37 % 19 - 9) / 100 end
+      return list
+    end
+    local m = assert(import { nodes = {
+      kit.node("LSTM", { "x", "w", "r", "", "", "h", "c" }, { "y" }, { hidden_size = 70 }) },
+      tensors = { floats("w", { 1, 280, 1 }, many(280)), floats("r", { 1, 280, 70 }, many(19600)),
+        states("h", 0), states("c", 0.1) },
+      inputs = { kit.value("x", { 2, 1, 1 }) }, outputs = { kit.value("y", { 2, 1, 1, 70 }) } })
+    local names = names_of(m)
+    assert.matches("h fixed", names)
+    assert.is_nil(names:find("c fixed", 1, true), names)
+    step(m, neap.ones(2, 1, 1), 1)
+    assert.equal(70, m:param("h").data:stats().zero)
+    assert.is_true(m:param("c").data:stats().std > 0)
+  end)
+
   it("trains Constant nodes of a file that has its weights there", function()
     local m = assert(import { nodes = { constant("w", { 2, 1 }, { 1, 2 }),
       kit.node("MatMul", { "x", "w" }, { "y" }) },

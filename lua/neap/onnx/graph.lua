@@ -197,6 +197,13 @@ function build(node, f)
     if v then v.parameter, v.seen = false, true end
   end
 
+  -- First states of zeros are what an exporter writes for a net that learns none.
+  for _, i in ipairs(node.row.domain == "" and ops.first_states[node.row.op] or {}) do
+    local v = node.inputs[i]
+    local is_own = v and v.parameter == true and not v.made_by and v.x and kit.is_known(v.x)
+    if is_own and v.x:stats().zero == v.x:n_element() then v.parameter = "fixed" end
+  end
+
   local args, n = {}, math.min(n_named(f), #node.row.inputs)
   for i = 1, n do args[i] = node:x(i) end
   return table.pack(f(node, table.unpack(args, 1, n)))

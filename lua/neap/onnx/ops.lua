@@ -48,6 +48,8 @@ end
 
 -- Inputs that hold what a net has seen: no gradient reaches them.
 ops.statistics = { BatchNormalization = { 4, 5 } }
+--- Inputs that are first states.
+ops.first_states = { LSTM = { 6, 7 }, GRU = { 6 }, RNN = { 6 } }
 
 for _, family in ipairs {
   "elementwise", "reductions", "shapes", "norms", "products", "vision", "quantised", "recurrent",
