@@ -18,12 +18,17 @@ local Bert = nn.module { "Bert",
     self.encoder = nn.TransformerEncoder { o.width, o.heads, layers = o.layers,
       activation = "gelu", dropout = o.dropout, eps = 1e-12 }
     self.pooler = nn.Linear { o.width, o.width, init = small }
+    self.states = o.states
   end,
-  forward = function(self, ids, segments)
-    local x = self.words(ids) + self.kinds(segments)
-    x = x + self.positions:narrow(1, 1, ids.shape[2])
-    x = self.encoder(self.drop(self.norm(x)))
-    return self.pooler(x:select(2, 1)):tanh()
+  forward = function(self, ids, segments, lengths)
+    -- Without segments all words are of the first kind.
+    local kinds = segments and self.kinds(segments) or self.kinds.weight:narrow(1, 1, 1)
+    local x = self.words(ids) + kinds + self.positions:narrow(1, 1, ids.shape[2])
+    x = self.encoder(self.drop(self.norm(x)), nil, lengths)
+
+    local pooled = self.pooler(x:select(2, 1)):tanh()
+    if self.states then return pooled, x end
+    return pooled
   end }
 
 local function build(o)
@@ -64,7 +69,8 @@ end
 
 return {
   options = {
-    doc = "BERT's encoder and pooler: forward(ids, segments).",
+    doc = [[BERT's encoder and pooler: forward(ids, segments, lengths). Segments are 0 where they
+      are left out; lengths (N), integers, are of padded texts, behind whose ends nobody looks.]],
     { "layers", "integer", 12, min = 1, doc = "blocks" },
     { "width", "integer", 768, min = 1, doc = "channels, which heads divides" },
     { "heads", "integer", 12, min = 1, doc = "heads of attention" },
@@ -72,6 +78,8 @@ return {
     { "longest", "integer", 512, min = 1, doc = "positions that the net knows" },
     { "vocabulary", "integer", 30522, min = 1, doc = "different numbers of words" },
     { "dropout", "number", 0.1, min = 0, below = 1, doc = "share dropped while training" },
+    { "states", "boolean", false,
+      doc = "whether the last states (N,T,width) of all words come behind the pooled one" },
     parts.batch(8),
   },
   nets = { bert_base = {}, bert_large = { layers = 24, width = 1024, heads = 16 } },

@@ -93,6 +93,27 @@ local nets = {
 -- Nets whose arena stays a little above its bound: channels are added to channels again and again.
 local near = { densenet121 = true, densenet161 = true, densenet169 = true, densenet201 = true }
 
+describe("bert", function()
+  it("does not see what stands behind a text's end, and gives all states where asked", function()
+    local o = { layers = 1, states = true }
+    for key, value in pairs(bert) do o[key] = value end
+    local m = neap.zoo.bert_base(o):eval()
+    local ids, lengths = neap.tensor({ { 1, 2, 3, 4, 0, 0 } }, "i64"), neap.tensor({ 4 }, "i64")
+    local pooled, states = m(ids, nil, lengths)
+    local padded, other = m(neap.tensor({ { 1, 2, 3, 4, 7, 9 } }, "i64"), nil, lengths)
+    assert.same({ 1, 6, 16 }, states.shape)
+    assert.is_true(pooled:equal(padded))
+    assert.is_true(states:narrow(2, 1, 4):equal(other:narrow(2, 1, 4)))
+    assert.is_false(pooled:equal((m(neap.tensor({ { 1, 2, 3, 4, 7, 9 } }, "i64")))))
+
+    -- Segments that are left out are 0.
+    assert.is_true(pooled:close((m(ids, ids * 0, lengths))))
+    assert.is_false(pooled:close((m(ids, ids * 0 + 1, lengths))))
+    o.states = nil
+    assert.equal(1, select("#", neap.zoo.bert_base(o):eval()(ids)))
+  end)
+end)
+
 describe("a net of the zoo has the published parameters and shape, and trains as planned:",
   function()
     local known = {}
