@@ -76,6 +76,9 @@ describe("a net of Caffe's", function()
       "m.prototxt:6: nothing reads slope of relu_param")
     refused(with 'layer { name: "p" type: "Pooling" bottom: "y" top: "p" }',
       'm.prototxt:5: layer "p" %(Pooling%): a bottom of shape')
+    refused(kit.input("x", 1, 3, 8, 8) .. 'layer { name: "c" type: "Convolution" bottom: "x" \
+      top: "c"\n convolution_param { num_output: 4\n kernal_size: 3 } }',
+      "kernel_size is missing; line 5 has kernal_size, which nothing reads")
     refused(with 'layer { name: "p" type: "ReLU" bottom: "z" top: "p" }',
       'bottom "z" is the top of no layer before this one')
     refused(with 'layer { type: "Softmax" bottom: "y" top: "p" softmax_param { axis: 7 } }',

@@ -50,6 +50,12 @@ describe("neap.check.gradient", function()
     assert.are.equal("input 2", r.different)
     assert.is_true(r[1].same)
   end)
+
+  it("says what it makes of inputs where a function reads tensors besides them", function()
+    local held = neap.rand(3)
+    require("support").raises("tries a function in f64", neap.check.gradient,
+      function(x) return held * x end, { neap.rand(3) })
+  end)
 end)
 
 describe("neap.check.op", function()

@@ -36,6 +36,13 @@ describe("the REPL through a pipe", function()
     assert.equal("{ me = {..} }\n", (repl "local t = {}; t.me = t\nt\n"))
   end)
 
+  it("says what a name that nobody has set may have been, and how help is asked for", function()
+    assert.matches("global 'hepl'%), did you mean \"help\"%?", (repl "hepl(1)\n"))
+    assert.matches("global 'naep'%), did you mean \"neap\"%?", (repl "naep.zeros(2)\n"))
+    assert.equal("help(nn.Linear), or ?nn.Linear\n", (repl "help nn.Linear\n"))
+    assert.matches("^Relu: ", (repl "help 'Relu'\n"))
+  end)
+
   it("offers public methods and fields only", function()
     local out = repl [[
 local r = require "neap.repl"

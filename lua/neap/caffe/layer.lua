@@ -18,8 +18,14 @@ end
 
 --- Raises: what is wrong with this layer, formatted.
 function Layer:fail(format, ...)
-  error(core.error { code = "data", message = ("%s: %s"):format(self:place(),
-    format:format(...)) }, 0)
+  local text = format:format(...)
+  -- A field that is missing may be there, misspelt.
+  local missing = text:match "^([%w_]+) is missing$"
+  local field = missing and self.row.message:unread_near(missing)
+  if field then
+    text = ("%s; line %d has %s, which nothing reads"):format(text, field.line, field.name)
+  end
+  error(core.error { code = "data", message = ("%s: %s"):format(self:place(), text) }, 0)
 end
 
 --- Its message of parameters, "convolution_param".

@@ -164,6 +164,24 @@ function Message:leave(names)
   for name in names:gmatch "%S+" do self.asked[name] = true end
 end
 
+--- The field, in this message or in those within, that nobody has asked for so far and that is
+-- called nearly so; nil where there is none.
+function Message:unread_near(name)
+  local names = {}
+  for other in pairs(self.by_name) do
+    if not self.asked[other] then names[#names + 1] = other end
+  end
+  table.sort(names)
+  local near = options.nearest(name, names)
+  if near then return self.by_name[near][1] end
+  for _, key in ipairs(options.keys(self.inner or {})) do
+    for _, message in ipairs(self.inner[key]) do
+      local found = message:unread_near(name)
+      if found then return found end
+    end
+  end
+end
+
 --- Raises for the first field that nobody has asked for, in this message or in those within.
 function Message:check_read()
   -- The first in the text, so that the message is the same each time.

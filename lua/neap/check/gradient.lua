@@ -88,6 +88,18 @@ local function weighed(f)
   end
 end
 
+--- What f gives of inputs in f64; what it reads besides them may be of another dtype still.
+local function tried(f, xs)
+  local given = table.pack(pcall(f, table.unpack(xs)))
+  if given[1] then return table.pack(table.unpack(given, 2, given.n)) end
+  local err = given[2]
+  if type(err) == "table" and err.code == "dtype" then
+    rawset(err, "hint", "neap.check.gradient tries a function in f64: tensors that it reads \z
+      besides its inputs are to be inputs, too, or x:to(input.dtype)")
+  end
+  error(err, 0)
+end
+
 local function of_function(f, inputs, o)
   -- In f64 differences have room: eps 1e-5 leaves ten digits.
   local xs, wrt, rows = {}, {}, {}
@@ -96,7 +108,7 @@ local function of_function(f, inputs, o)
     if is_float(x) then wrt[#wrt + 1] = i end
   end
   if #wrt == 0 then fail "neap.check.gradient: no input is a floating-point tensor" end
-  local given, has_float = table.pack(f(table.unpack(xs))), false
+  local given, has_float = tried(f, xs), false
   for k = 1, given.n do has_float = has_float or op.is_tensor(given[k]) and is_float(given[k]) end
   if not has_float then fail "neap.check.gradient: the function gives no floating-point tensor" end
   local g, weights_of = weighed(f), {}

@@ -268,6 +268,13 @@ local function complain(err)
   io.stderr:write(is_plain and "(the error is a table)" or tostring(err), "\n")
 end
 
+--- What Lua says of a name that nobody has set, with the nearest one that somebody has.
+local function with_nearest(err)
+  local name = type(err) == "string" and err:match "a nil value %(global '([%w_]+)'%)"
+  local near = name and options.nearest(name, options.keys(_G))
+  return near and ("%s, did you mean \"%s\"?"):format(err, near) or err
+end
+
 --- Runs one complete input and prints its values. Errors go to standard error; the REPL lives on.
 -- @return whether it went well
 function repl.evaluate(text)
@@ -277,7 +284,8 @@ function repl.evaluate(text)
   local quiet = chunk and body ~= text
   if not chunk then chunk, message = repl.compile(text) end
   if not chunk then
-    complain(message)
+    local asked = body:match "^%s*help%s+([%w_.:]+)%s*$"
+    complain(asked and ("help(%s), or ?%s"):format(asked, asked) or message)
     return false
   end
 
@@ -285,7 +293,7 @@ function repl.evaluate(text)
   local results = table.pack(xpcall(chunk, cli.handler))
   core.clear_interrupt()
   if not results[1] then
-    complain(results[2])
+    complain(with_nearest(results[2]))
     return false
   end
   if results.n > 1 then
