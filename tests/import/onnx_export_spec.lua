@@ -492,3 +492,31 @@ describe("an op that ONNX has, exported", function()
     end
   end)
 end)
+
+describe("an activation that ONNX has otherwise", function()
+  it("is written in parts", function()
+    local folder <close> = kit.folder()
+    local nn = neap.nn
+    local function file_of(layer, opset)
+      local x = neap.linspace(-4, 4, 33):reshape(1, 33)
+      local path = folder.path .. "/m.onnx"
+      local model = nn.Sequential { input = { 33 }, layer }
+      assert(neap.export(model, path, { opset = opset }))
+      return distance(assert(neap.import(path))(x), model:eval()(x)), core.read_onnx(path).graph
+    end
+    -- A threshold is where x itself takes over, which ONNX's Softplus has not.
+    local gap, graph = file_of(nn.Softplus { beta = 2, threshold = 1 }, 13)
+    assert.is_true(gap < 1e-6)
+    assert.equal("Where", graph.nodes[#graph.nodes].op)
+    gap, graph = file_of(nn.Softplus(), 13)
+    assert.is_true(gap < 1e-6)
+    assert.equal(1, #graph.nodes)
+
+    gap, graph = file_of(nn.Hardswish(), 13)
+    assert.is_true(gap < 1e-6)
+    assert.equal("HardSigmoid", graph.nodes[1].op)
+    gap, graph = file_of(nn.Hardswish(), 14)
+    assert.is_true(gap < 1e-6)
+    assert.equal("HardSwish", graph.nodes[1].op)
+  end)
+end)

@@ -159,8 +159,8 @@ local function write(out)
     return n:node("Mul", { x, n:node("Tanh", { n:node("Softplus", { x }) }) })
   end
   function out.HardSwish(n, x)
-    n:needs(14)
-    return n:node("HardSwish", { x })
+    if n:has(14) then return n:node("HardSwish", { x }) end
+    return n:node("Mul", { x, n:node("HardSigmoid", { x }, { alpha = 1 / 6, beta = 0.5 }) })
   end
   for _, name in ipairs { "And", "Or", "Xor" } do
     out["Bitwise" .. name] = function(n, a, b)
@@ -234,9 +234,13 @@ local function write(out)
     return n:node("Where", { n:node("Greater", { x, n:number(t) }), x, n:number(value) })
   end
   function out.Softplus(n, x)
-    local beta = n.attrs.beta
-    if beta == 1 then return n:node("Softplus", { x }) end
-    return times(n, n:node("Softplus", { times(n, x, beta) }), 1 / beta)
+    local beta, threshold = n.attrs.beta, n.attrs.threshold
+    local scaled = beta == 1 and x or times(n, x, beta)
+    local y = n:node("Softplus", { scaled })
+    if beta ~= 1 then y = times(n, y, 1 / beta) end
+    -- ONNX's has no threshold: from 20 on, the default, the difference is below any rounding.
+    if threshold >= 20 then return y end
+    return n:node("Where", { n:node("Greater", { scaled, n:number(threshold) }), x, y })
   end
   --- The builder knows x s(x) as Silu again.
   function out.Silu(n, x) return n:node("Mul", { x, n:node("Sigmoid", { x }) }) end
