@@ -59,6 +59,22 @@ describe("the command line", function()
     assert.matches("behind the colon stands a batch", (select(3, neap "plan lenet:x")))
   end)
 
+  it("takes sizes of an ONNX file's dimensions behind a colon", function()
+    local kit = require "import.onnx_kit"
+    write("open.onnx", kit.model { nodes = { kit.node("Reshape", { "x", "rows" }, { "y" }) },
+      tensors = { kit.tensor { name = "rows", elem = 7, dims = { 2 }, ints = { 3, 8 } } },
+      inputs = { kit.value("x", { "batch", "steps" }) }, outputs = { kit.value("y", { 3, 8 }) } })
+    assert.matches("FILE:name=size on the command line", (select(3, neap "plan open.onnx")))
+    local out, code, err = neap "plan open.onnx:batch=2,steps=12 --json"
+    assert.equal(0, code, err)
+    assert.equal(2, cjson.decode(out).batch)
+    assert.equal(0, select(2, neap "bench open.onnx:batch=4,steps=6 --infer"))
+    for words, said in pairs { ["open.onnx:step=12"] = "did you mean \"steps\"",
+      ["open.onnx:steps=x"] = "expected name=size", ["lenet:steps=3"] = "those of an .onnx" } do
+      assert.matches(said, (select(3, neap("plan " .. words))), nil, words)
+    end
+  end)
+
   it("prints version and help on standard output and ends with 0", function()
     for _, words in ipairs {
       "--version", "--help", "help", "help env", "help plan", "plan --help", "run --help", "sql -h",

@@ -175,7 +175,7 @@ return {
   define = function(command)
     command:argument "net":args "?"
       :description "A net file, or a name of the zoo: resnet50, lenet, gpt ... NET:N is a batch \z
-        of N."
+        of N, m.onnx:steps=12,batch=4 has sizes of dimensions that the file names."
     command:flag "--train":description "The training step: forward, loss, backward, update."
     command:option "--batch":convert(require("neap.cli").whole(1)):argname "<n>"
       :description "Batch size."

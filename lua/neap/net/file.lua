@@ -158,13 +158,33 @@ local readers = { onnx = "neap.onnx", tflite = "neap.tflite", prototxt = "neap.c
 
 --- A file of another program as the module that it is, or the net; the batch is the file's own
 -- unless given.
-local function of_others(reader, path, batch)
-  local file, message = require(reader).net_file(path, batch)
+local function of_others(reader, path, batch, dims)
+  local file, message = require(reader).net_file(path, batch, dims)
   if not file then error(message, 0) end
   file.name = path:match "([^/]+)%.[^.]*$" or path
   file.batch = file.batch or 1
   if file.mem_param ~= nil then file.mem_param = mem_param.new(file.mem_param) end
   return file
+end
+
+--- "a.onnx:batch=2,steps=12" as "a.onnx", { batch = 2, steps = 12 }: sizes of dimensions that a
+-- file of another program names. nil where the name has none.
+local function with_sizes(name)
+  local stem, text = name:match "^(.+):([^:/]-=[^:/]*)$"
+  if not stem then return nil end
+  local ending, dims = stem:lower():match "%.(%w+)$", {}
+  if not readers[ending] or ending == "prototxt" then
+    fail(("\"%s\": sizes by name are those of an .onnx or a .tflite file"):format(name))
+  end
+  for part in (text .. ","):gmatch "(.-)," do
+    local key, size = part:match "^(.+)=(%d+)$"
+    if not key or not math.tointeger(size) then
+      fail(("\"%s\": expected name=size, several with commas between them, got \"%s\""):format(name,
+        part))
+    end
+    dims[key] = math.tointeger(size)
+  end
+  return stem, dims
 end
 
 --- What a net file returns, of a family what it builds.
@@ -191,15 +211,16 @@ local function read_net(stem, ...)
 end
 
 --- Loads a net file by path or zoo name, or a file of another program.
--- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch)
+-- @param name string; "lenet", "my/net.lua", "lenet:32" (another batch), "m.onnx:steps=12"
 -- @param ... any given to the chunk
 -- @return table {model =, loss =, optimizer =, batch =, train_batch =, name =, mem_param =} or
 --   {net =, name =, mem_param =}
 function netfile.load(name, ...)
   -- "lenet:32" is lenet with a batch of 32; what follows a colon otherwise is a slip, unless it is
   -- part of a path.
-  local stem, batch = name:match "^(.-):(%d+)$"
-  stem = stem or name
+  local sized, dims = with_sizes(name)
+  local stem, batch = (sized or name):match "^(.-):(%d+)$"
+  stem = stem or sized or name
   local before, wrong = stem:match "^(.+):([^:/]*)$"
   if before and netfile.find(before) then
     fail(("\"%s\": behind the colon stands a batch, a number such as %s:32, got \"%s\""):format(
@@ -209,7 +230,7 @@ function netfile.load(name, ...)
     fail(("\"%s\": a batch has at least 1 row"):format(name))
   end
   local reader = readers[stem:lower():match "%.(%w+)$"]
-  if reader then return of_others(reader, stem, math.tointeger(batch)) end
+  if reader then return of_others(reader, stem, math.tointeger(batch), dims) end
   local result, chunk_name = read_net(stem, ...)
 
   -- A module or a net alone is a file that says nothing else.

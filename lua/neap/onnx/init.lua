@@ -137,10 +137,10 @@ end
 
 --- The batch in the file's own shapes: the first size, where all inputs that are fed have the same;
 -- nil where they don't, and no one number stands for it.
-local function own_batch(model)
+local function own_batch(model, o)
   local batch
   for _, input in ipairs(onnx.open_inputs(model)) do
-    local size = onnx.shape_of(input, {}, {})[1]
+    local size = onnx.shape_of(input, o, {})[1]
     if not size or size < 1 or batch and batch ~= size then return nil end
     batch = size
   end
@@ -223,7 +223,8 @@ end
 local function with_notes(err, notes)
   if #notes > 0 and type(err) == "table" and err.message then
     rawset(err, "message", ("%s; %s, unless dims = { name = size } or shapes = { input = sizes } \z
-      say another size"):format(err.message, table.concat(notes, ", ")))
+      say another size, or FILE:name=size on the command line"):format(err.message,
+        table.concat(notes, ", ")))
   end
   return err
 end
@@ -351,9 +352,10 @@ function onnx.reader(read)
   --- What a net file would give: {model =, batch =, gives = dtype of the first output}, the batch
   -- as given or else the file's own; {net =} where its shapes have no one batch. nil, message, code
   -- where the file is at fault.
-  function reader.net_file(path, batch)
-    return with_model(read, path, {}, function(model, o)
-      batch = batch or own_batch(model)
+  -- @param dims {name = size} of the file's dimensions, or nil
+  function reader.net_file(path, batch, dims)
+    return with_model(read, path, { model = true, dims = dims }, function(model, o)
+      batch = batch or own_batch(model, o)
       if batch then
         local m = as_module(model, o)
         local dtype = (kit.types[m._onnx.elems[1]] or {}).dtype
