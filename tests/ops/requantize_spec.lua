@@ -151,6 +151,28 @@ describe("Requantize", function()
     assert.equal(7, n)
   end)
 
+  it("counts the least scale that the format has, and saturates by large ones", function()
+    -- 3/4 of 2^-31 makes 3/4 of the largest sum: 1. Half of it makes nothing.
+    for scale, want in pairs { [0.75 * 2 ^ -31] = 1, [0.375 * 2 ^ -31] = 0 } do
+      for _, once in ipairs { true, false } do
+        assert.same({ want }, core.eager("Requantize", { neap.tensor({ 2 ^ 31 - 1 }, "f64"),
+          neap.tensor(scale, "f64") }, { to = "i32", once = once }):totable())
+      end
+    end
+
+    -- Results far beyond 32 bits, of small sums.
+    for _, bits in ipairs { 9, 12, 30 } do
+      assert.same({ 127, -128, 0 }, core.eager("Requantize", { neap.tensor({ 2 ^ 20, -2 ^ 20, 0 },
+        "f64"), neap.tensor(2.0 ^ bits, "f64") }, { to = "i8" }):totable())
+    end
+  end)
+
+  it("has at most 15 bits of a scale for wide sums, as the format has", function()
+    -- All 31 bits set: 2^15 - 1 of 2^15, not a whole one.
+    assert.same({ 999969 }, core.eager("Requantize", { neap.tensor({ 1e6 }, "f64"),
+      neap.tensor(1 - 2 ^ -31, "f64") }, { to = "i32", wide = true }):totable())
+  end)
+
   it("has bounds of 32 bits for a sum that a scale of thousands makes too large", function()
     local x, s = neap.tensor({ 1 << 20, -(1 << 20), 3 }, "i32"), neap.tensor(0.75 * 2^12, "f64")
     local y = core.eager("Requantize", { x, s }, { to = "i64" }):totable()

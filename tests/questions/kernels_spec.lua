@@ -54,6 +54,16 @@ describe("which kernel could run an op, and how fast?", function()
     assert.are.equal(taken_ns, report.taken_ns)
     assert.are.equal(n, report.n_op)
     assert.is_true(report.fastest_ns <= taken_ns)
+    -- Each algorithm once; of a convolution that oneDNN has two for, both.
+    local algorithms = {}
+    for _, row in ipairs(plan:kernels "conv_1") do
+      local word = row.engine .. " " .. (row.algorithm or "")
+      assert.is_nil(algorithms[word], word)
+      algorithms[word] = true
+    end
+    if has_dnnl then
+      assert.is_true(algorithms["dnnl direct"] and algorithms["dnnl winograd"])
+    end
     -- forward, both gradients, and what else has more than one kernel
     local types = {}
     for _, row in ipairs(report) do types[row.type] = true end
