@@ -325,6 +325,19 @@ static neap_status join_run(neap_session *session, neap_error *error) {
   return neap_store_run_begin(session->run, &part, &session->program_no, error);
 }
 
+static void fill_op_row(const void *session, int step, neap_run_op_row *row) {
+  (void)neap_session_op_row(session, step, row);
+}
+
+/* What a run may write of the session's ops while it goes on: nothing, where they belong to no row
+ * of a plan (record_ops). */
+static neap_op_times op_times(const neap_session *session) {
+  const bool timed = session->times != NULL && session->plan_id != 0;
+  return (neap_op_times){.n = timed ? neap_program_plan(session->program)->n_node : 0,
+                         .row = fill_op_row,
+                         .of = session};
+}
+
 /* A failed step is not counted and leaves no time, and nothing that lasts (neap_workspace_run); its
  * error goes to the run. */
 neap_status neap_session_run(neap_session *session, neap_error *error) {
@@ -348,8 +361,10 @@ neap_status neap_session_run(neap_session *session, neap_error *error) {
   session->process_bytes = memory.held_bytes[NEAP_DATA_BYTES];
   session->own_bytes += memory.held_bytes[NEAP_DATA_BYTES] - before.held_bytes[NEAP_DATA_BYTES];
   session->n_alloc_last = memory.n_alloc - before.n_alloc;
-  if (run != NULL)
-    neap_store_run_hold(run, session->program_no, session->own_bytes, &session->took);
+  if (run != NULL) {
+    const neap_op_times ops = op_times(session);
+    neap_store_run_hold(run, session->program_no, session->own_bytes, &session->took, &ops);
+  }
   if (status != NEAP_OK) {
     if (run != NULL) neap_store_run_fail(run, &own);
     if (error != NULL && error->code == NEAP_OK) *error = own;

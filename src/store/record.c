@@ -22,6 +22,7 @@ enum {
   MOST_SERIES = 256,
   WAIT_MS = 10,            /* for others' lock on the way of a step */
   SOON_NS = 1000000000,    /* between two writes */
+  OPS_SHARE = 200,         /* of a program's time, one part may go into writing its ops */
   GIVE_UP_NS = 1000000000, /* after a lock that was waited for in vain, none is waited for */
 };
 
@@ -42,11 +43,14 @@ typedef struct sample {
   double value;
 } sample;
 
-/* A program of the run. `took` is its session's as long as that is there; then the row says all. */
+/* A program of the run. `took` and `ops` are its session's as long as that is there; then the rows
+ * say all. */
 typedef struct program {
   neap_program_row row; /* texts interned */
   char uuid[37];
   const neap_durations *took;
+  neap_op_times ops;        /* of the session; n 0: none */
+  int64_t ops_ns, ops_cost; /* when they were written last, and how long that took */
   bool dirty;
 } program;
 
@@ -348,12 +352,25 @@ static void fill_program(program *p) {
   p->row.step_p95_ns = took.p95_ns;
 }
 
+/* The times of its ops, as long as it goes on: at its end the session writes them all. What writing
+ * takes decides how often: a plan of many ops has them less often than a small one. */
+static neap_status put_ops(neap_run *run, int64_t run_id, program *p, neap_error *error) {
+  const int64_t now = neap_clock_ns();
+  if (!run->going || p->ops.n == 0 || p->row.n_step == 0) return NEAP_OK;
+  if (now - p->ops_ns < OPS_SHARE * p->ops_cost) return NEAP_OK;
+  NEAP_TRY(neap_store_put_run_ops(run->store, run_id, p->row.program_no, &p->ops, lost, error));
+  p->ops_ns = neap_clock_ns();
+  p->ops_cost = p->ops_ns - now;
+  return NEAP_OK;
+}
+
 static neap_status put_programs(neap_run *run, int64_t run_id, neap_error *error) {
   for (int i = 0; i < run->n_program; i++) {
     program *p = &run->program[i];
     if (!p->dirty) continue;
     fill_program(p);
     NEAP_TRY(neap_store_put_program(run->store, run_id, p->uuid, &p->row, error));
+    NEAP_TRY(put_ops(run, run_id, p, error));
   }
   return NEAP_OK;
 }
@@ -537,12 +554,13 @@ neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, int64_
 }
 
 void neap_store_run_hold(neap_run *run, int64_t program_no, int64_t held_bytes,
-                         const neap_durations *took) {
+                         const neap_durations *took, const neap_op_times *ops) {
   NEAP_ASSERT(program_no > 0 && program_no <= run->n_program, "a program of the run: %lld",
               (long long)program_no);
   program *p = &run->program[program_no - 1];
   run->row.held_bytes = p->row.held_bytes = held_bytes;
   p->took = took;
+  p->ops = *ops;
   p->dirty = run->dirty = true;
 }
 
@@ -551,6 +569,7 @@ void neap_store_run_leave(neap_run *run, int64_t program_no) {
   program *p = &run->program[program_no - 1];
   fill_program(p);
   p->took = NULL;
+  p->ops = (neap_op_times){0};
 }
 
 void neap_store_run_fail(neap_run *run, const neap_error *error) {

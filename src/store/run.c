@@ -210,6 +210,34 @@ neap_status neap_store_put_program(neap_store *store, int64_t run_id, const char
   return status;
 }
 
+/* One row at a time, by a text of its own: as put_program's, it takes no memory. */
+neap_status neap_store_put_run_ops(neap_store *store, int64_t run_id, int64_t program_no,
+                                   const neap_op_times *ops, const char *lost, neap_error *error) {
+  static const char text[] =
+    "INSERT INTO program_op (run_id, program_no, step, n_call, min_ns, median_ns, p95_ns, "
+    "total_ns, "
+    "gap_ns, start_ns, thread) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id, "
+    "program_no, step) DO UPDATE SET n_call = excluded.n_call, min_ns = excluded.min_ns, median_ns "
+    "= "
+    "excluded.median_ns, p95_ns = excluded.p95_ns, total_ns = excluded.total_ns, gap_ns = "
+    "excluded.gap_ns, start_ns = excluded.start_ns, thread = excluded.thread";
+  neap_sql sql = neap_sql_new(store, text, lost);
+  neap_status status = NEAP_OK;
+
+  /* Steps count from 1 in the file. */
+  for (int s = 0; s < ops->n && status == NEAP_OK; s++) {
+    neap_run_op_row row = {0};
+    ops->row(ops->of, s, &row);
+    const int64_t numbers[] = {run_id,     program_no,    s + 1,      row.n_call,
+                               row.min_ns, row.median_ns, row.p95_ns, row.total_ns,
+                               row.gap_ns, row.start_ns,  row.thread};
+    for (int k = 0; k < NEAP_COUNT(numbers); k++) neap_sql_int(&sql, numbers[k]);
+    status = neap_sql_run(&sql, error);
+  }
+  neap_sql_fini(&sql);
+  return status;
+}
+
 /* All rows or none, in place of those that there are. */
 neap_status neap_store_add_run_ops(neap_store *store, int64_t run_id, int64_t program_no, int n,
                                    const neap_run_op_row *row, neap_error *error) {

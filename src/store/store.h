@@ -71,10 +71,16 @@ neap_run *neap_store_run_retain(neap_run *run);
  * more. MEMORY error. */
 neap_status neap_store_run_begin(neap_run *run, const neap_run_row *part, int64_t *program_no,
                                  neap_error *error);
+/* How long the ops of a program took so far: `row` fills that of a step; n 0: nobody times them. */
+typedef struct neap_op_times {
+  int n;
+  void (*row)(const void *of, int step, neap_run_op_row *row);
+  const void *of;
+} neap_op_times;
 /* What the session's workspace holds, after a step of a program of the run, and how long its steps
- * took, borrowed until neap_store_run_leave. */
+ * and ops took, borrowed until neap_store_run_leave. Ops are written along, now and then. */
 void neap_store_run_hold(neap_run *run, int64_t program_no, int64_t held_bytes,
-                         const neap_durations *took);
+                         const neap_durations *took, const neap_op_times *ops);
 /* The program is at its end. A run that it is the last of is not ended by that. */
 void neap_store_run_leave(neap_run *run, int64_t program_no);
 /* A step has failed: the run's end, unless another one follows. */

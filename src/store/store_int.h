@@ -114,6 +114,9 @@ typedef struct neap_run_time {
   int64_t at_step, at_ms, n_step, held_bytes, resident_bytes;
   neap_durations_part took;
 } neap_run_time;
+/* Of a program that goes on, in place of what they were before; within a transaction. */
+neap_status neap_store_put_run_ops(neap_store *store, int64_t run_id, int64_t program_no,
+                                   const neap_op_times *ops, const char *lost, neap_error *error);
 neap_status neap_store_insert_run_time(neap_store *store, int64_t run_id, const neap_run_time *row,
                                        const char *lost, neap_error *error);
 /* A statement for any number of metrics; end it with neap_sql_fini. */

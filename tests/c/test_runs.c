@@ -99,6 +99,45 @@ TEST(what_ended_a_run_is_told) {
   neap_db_close(store);
 }
 
+static void op_row(const void *of, int step, neap_run_op_row *row) {
+  const int64_t *n_call = of;
+  *row = (neap_run_op_row){.step = step, .n_call = *n_call, .min_ns = step + 1, .median_ns = 7};
+}
+
+/* A process that is killed leaves what its ops took: they come with the rows that are written as it
+ * goes on, and a program that has left has none to write. */
+TEST(times_by_op_are_written_while_a_run_goes_on) {
+  neap_store *store = opened(temp_path("going.db"));
+  neap_run *run = run_of(store, "going");
+  const neap_run_row part = {.net = "tiny", .mode = "train", .batch = 4};
+  neap_durations took = {0};
+  int64_t program_no = 0, n_call = 0;
+  const neap_op_times ops = {.n = 3, .row = op_row, .of = &n_call};
+  CHECK_OK(neap_store_run_begin(run, &part, &program_no, &error));
+
+  for (int64_t from = neap_clock_ns(); neap_clock_ns() - from < 2500000000;) {
+    n_call++;
+    neap_durations_add(&took, 1000);
+    neap_store_run_hold(run, program_no, 1, &took, &ops);
+    neap_run_step(run, n_call, 1000);
+  }
+  CHECK_EQ(ask(store, "SELECT status = 'running' FROM run"), 1);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM program_op WHERE min_ns = step AND median_ns = 7"), 3);
+  CHECK_EQ(ask(store, "SELECT count(DISTINCT n_call) FROM program_op"), 1);
+  CHECK_EQ(ask(store,
+               "SELECT min(o.n_call = g.n_step) FROM program_op o JOIN program g USING "
+               "(run_id, program_no)"),
+           1);
+  CHECK(ask(store, "SELECT max(n_call) FROM program_op") > 1);
+
+  /* Borrowed until here. */
+  neap_store_run_leave(run, program_no);
+  n_call = -1;
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT min(n_call) > 0 FROM program_op"), 1);
+  neap_db_close(store);
+}
+
 TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory) {
   neap_store *store = opened(temp_path("fast.db"));
   neap_run *run = run_of(store, "fast");
@@ -112,7 +151,7 @@ TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory)
   int64_t blocks = neap_memory_read().n_alloc;
   for (int64_t i = 2; i <= 100000; i++) {
     neap_durations_add(&took, i);
-    neap_store_run_hold(run, program_no, i, &took);
+    neap_store_run_hold(run, program_no, i, &took, &(neap_op_times){0});
     CHECK_OK(neap_run_metric(run, "loss", i, (double)i, &error));
     CHECK_OK(neap_run_metric(run, "accuracy", i, 0.5, &error));
   }
@@ -342,7 +381,7 @@ TEST(a_process_of_another_place_is_lost_after_a_day_of_silence) {
 int main(int argc, char **argv) {
   int failed =
     RUN(argc, argv, T(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end),
-        T(what_ended_a_run_is_told),
+        T(what_ended_a_run_is_told), T(times_by_op_are_written_while_a_run_goes_on),
         T(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory),
         T(micro_batches_are_one_run_whose_steps_are_updates),
         T(a_session_that_is_refused_leaves_its_reason_and_one_that_fails_its_error),
