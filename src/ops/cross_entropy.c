@@ -199,10 +199,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
                            "labels that are probabilities need the dtype of the logits, %s, got %s",
                            neap_dtype_name(c->in[LOGITS].dtype),
                            neap_dtype_name(c->in[LABELS].dtype));
-  if (!neap_shape_equal(labels, is_soft ? x : &rows))
-    return neap_infer_fail(
-      c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
-      neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b), neap_shape_text(labels, got));
+  if (!neap_shape_equal(labels, is_soft ? x : &rows)) {
+    neap_infer_fail(c, NEAP_SHAPE, LABELS, error, "labels expect shape %s for logits %s, got %s",
+                    neap_shape_text(is_soft ? x : &rows, a), neap_shape_text(x, b),
+                    neap_shape_text(labels, got));
+    /* As many as there are rows: classes that came as floats, from a table of numbers. */
+    if (is_soft && neap_shape_equal(labels, &rows))
+      neap_hint(error,
+                "floats are probabilities; labels that are classes are integers: y:to \"i64\"");
+    return NEAP_SHAPE;
+  }
 
   /* Weights (C) are optional: an operand without a dtype is left out. */
   if (c->n_in > WEIGHT && c->in[WEIGHT].dtype != NEAP_DTYPE_NONE) {

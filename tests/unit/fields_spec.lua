@@ -235,7 +235,7 @@ describe("a trainer's own parameters", function()
     local z = filled({ 8, 2 }, "f32", 1)
     local t <close> = trainer { model = Both {}, train = "H.*",
       loss = function(f) return f:mean() end }
-    raises('no trainable parameter matches "H.*"', t.step, t, { z = z })
+    raises('what is trained: no trainable parameter matches "H.*"', t.step, t, { z = z })
     local s <close> = trainer { model = Both {}, train = "G.*",
       loss = function(f) return f:stop_gradient():mean() end }
     raises("depends on no trainable parameter", s.step, s, { z = z })

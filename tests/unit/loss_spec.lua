@@ -40,6 +40,8 @@ describe("options of losses", function()
     is(nn.L1Loss { reduction = "sum" }, neap.tensor { 1, -2 }, neap.tensor { 0, 0.5 }, 3.5)
     assert.are.same({ 3, 3 }, nn.L1Loss { reduction = "none" }(y, bits).shape)
     assert.are.same({ 3 }, nn.CrossEntropyLoss { reduction = "none" }(y, labels).shape)
+    require("support").raises({ "labels expect shape", 'y:to "i64"' }, nn.CrossEntropyLoss(), y,
+      labels:to "f32")
     assert.are.equal("sum", nn.MseLoss { reduction = "sum" }.reduces)
     assert.are.equal("mean", nn.KlDivLoss { reduction = "batchmean" }.reduces)
   end)

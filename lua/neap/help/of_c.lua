@@ -17,12 +17,12 @@ return {
     the last number in.",
   ["neap.linspace"] = "neap.linspace(first, last, n) -> tensor of n numbers from first to last.",
   ["neap.eye"] = "neap.eye(n) -> tensor (n,n), ones on the diagonal.",
-  ["neap.load"] = "neap.load(path [, {map = \"r\"|\"c\"}]) -> {name = tensor}, {key = text} of a \z
-    .safetensors or .npz file; of .npy, .png, .jpg and .wav one tensor, a picture as u8 (channels, \z
-    height, width), sound as (channels, samples) with meta.rate; nil, message, code when it can't \z
-    be read. With map the tensors are the file's bytes.",
-  ["neap.save"] = "neap.save(path, {name = tensor} | tensor [, {meta = {key = text}}]) -> true; nil, \z
-    message, code when it can't be written. By the path's ending: .safetensors and .npz hold \z
+  ["neap.load"] = "neap.load(path [, {map = \"r\"|\"c\"}]) -> {name = tensor}, {key = text} of \z
+    a .safetensors or .npz file; of .npy, .png, .jpg and .wav one tensor, a picture as u8 \z
+    (channels, height, width), sound as (channels, samples) with meta.rate; nil, message, code \z
+    when it can't be read. With map the tensors are the file's bytes.",
+  ["neap.save"] = "neap.save(path, {name = tensor} | tensor [, {meta = {key = text}}]) -> true; \z
+    nil, message, code when it can't be written. By the path's ending: .safetensors and .npz hold \z
     tensors by name, .npy, .png, .jpg and .wav one. A picture is a u8 tensor (1 or 3, height, \z
     width), sound (channels, samples) needs meta = { rate = \"16000\" }.",
   ["neap.db_path"] = "neap.db_path() -> the path of the database, or nil where it is off.",

@@ -385,7 +385,7 @@ function Module.net(self, given)
 
     -- The loss, and how it counts rows. Its ops begin behind n_op: what it says of rows is read
     -- from these alone.
-    record.only = o.params and names.matching_storage(self, o.params, "params")
+    record.only = o.params and names.matching_storage(self, o.params, "what is trained")
     local field, target, unread = fields_of(net, o, fields)
     local n_op = #net:_ops()
     local terms
