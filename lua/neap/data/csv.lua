@@ -97,6 +97,19 @@ local options_of_csv = set.declare("csv", {
   { "dtype", "dtype", unset = "i64 for words and whole numbers, else f32", doc = "dtype of y" },
   example = 'neap.data.csv { path = "iris.csv", y = "species", batch = 16, shuffle = true }' })
 
+--- Raises where the label takes the only column: a file of another separator is one column of lines.
+local function fail_without_columns(path, first, separator)
+  local found
+  for _, other in ipairs { ",", ";", "\t", "|" } do
+    if other ~= separator and first:find(other, 1, true) then found = found or other end
+  end
+  local shown = found == "\t" and "\\t" or found
+  error(core.error { code = "data",
+    message = ("%s: the label's column is the only one, separated by \"%s\""):format(path, separator),
+    hint = found and ("its first row has \"%s\": separator = \"%s\""):format(shown, shown)
+      or "y = false gives rows without a label" })
+end
+
 --- Rows of a table: see the record.
 -- @return data set with `columns` (names of x's), `classes`, `n_class`
 function csv.csv(given)
@@ -113,6 +126,9 @@ function csv.csv(given)
     for k = 1, width do
       if k ~= label then columns[#columns + 1] = k end
     end
+  end
+  if #columns == 0 and not o.x then
+    fail_without_columns(path, names and names[1] or lines[1][1] or "", o.separator)
   end
   for i, k in ipairs(columns) do titles[i] = names and names[k] or tostring(k) end
   local flat = {}
