@@ -569,7 +569,7 @@ static void take_record(lua_State *L, neap_op *op) {
   take_args(L, "outputs", op->outputs, NEAP_OP_MAX_OUT - 1);
   take_attrs(L, op->attrs);
   op->infer = infer;
-  op->effects = NEAP_EFFECT_FAULT;
+  op->effects = NEAP_EFFECT_FAULT | NEAP_EFFECT_CALLER;
   op->nan = NEAP_NAN_REACHES;
   op->scripted = true;
 }

@@ -101,7 +101,8 @@ typedef enum neap_effect {
   /* CONTROL that repeats its last subnet: attributes n_state, n_seq, max (see graph.h) */
   NEAP_EFFECT_LOOP = 64,
   /* how long its outputs are depends on data: one number, known when the kernel has run */
-  NEAP_EFFECT_EXTENT = 128
+  NEAP_EFFECT_EXTENT = 128,
+  NEAP_EFFECT_CALLER = 256 /* runs on the thread that runs the net alone, and nothing beside it */
 } neap_effect;
 
 /* ---- numbers: what a record promises of them (numbers.c; tests/ops asks every op) ------------ */

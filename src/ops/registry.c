@@ -143,8 +143,8 @@ static bool are_pairs(const neap_op *op, const neap_pair *pair, int n) {
 
 /* What a record says that nobody here has read. NULL: nothing is wrong with it. */
 static const char *wrong_record(const neap_op *op) {
-  const unsigned effects =
-    NEAP_EFFECT_RANDOM | NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
+  const unsigned effects = NEAP_EFFECT_RANDOM | NEAP_EFFECT_COMMIT | NEAP_EFFECT_FAULT |
+                           NEAP_EFFECT_EXTENT | NEAP_EFFECT_CALLER;
   /* Names first: the lists end at them, and the checks below count by the lists. */
   const char *wrong = wrong_args(op->inputs, neap_op_n_inputs(op));
   if (wrong == NULL) wrong = wrong_args(op->outputs, neap_op_n_outputs(op));

@@ -14,7 +14,8 @@
  */
 #include "plan/evict_int.h"
 
-static const unsigned HARMLESS = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
+static const unsigned HARMLESS =
+  NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT | NEAP_EFFECT_CALLER;
 
 neap_status evict_refused(neap_error *error, size_t bytes) {
   return neap_fail_memory(error, bytes, "what a pool evicts");

@@ -135,7 +135,8 @@ static bool is_rewritten(const player *p, int v, int n) {
 /* Whether node n can run once more now and write nothing but what it wrote the first time. */
 static bool is_recomputable(const player *p, int n) {
   const neap_node *node = &p->graph->node[n];
-  const unsigned harmless = NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT;
+  const unsigned harmless =
+    NEAP_EFFECT_RANDOM | NEAP_EFFECT_FAULT | NEAP_EFFECT_EXTENT | NEAP_EFFECT_CALLER;
   if (p->step[n] >= p->n_done || (node->effects & ~harmless) != 0 || node->n_sub > 0) return false;
 
   /* Bytes that outlive the run are written once. */

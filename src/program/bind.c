@@ -253,7 +253,9 @@ static neap_status bind_kernel(neap_program *program, neap_instruction *i, neap_
     return status;
   }
   i->kernel = kernel;
-  i->any_team = kernel->any_team || i->call.n_thread == 1;
+  /* A dag's other lanes are threads, too: what only the calling one may run, no lane may. */
+  i->any_team =
+    (kernel->any_team || i->call.n_thread == 1) && (node->op->effects & NEAP_EFFECT_CALLER) == 0;
   return NEAP_OK;
 }
 

@@ -61,6 +61,21 @@ describe("an op of a script", function()
     end
   end)
 
+  it("runs on the calling thread, whatever the dag has for others", function()
+    local net = neap.net "beside"
+    local a = net:input("x", { 200, 300 })
+    local b, c = a, a
+    for _ = 1, 4 do a, b, c = a:sin(), b:spec_cube(), c:cos() end
+    net:outputs { a, b, c }
+    local ws <close> = neap.workspace { store = false }
+    local t = neap.rand(200, 300)
+    local want = ws:run(net, { x = t })
+    for k = 1, 24 do
+      local got = ws:run(net, { x = t }, { executor = "dag", threads = k % 2 + 1 })
+      for name, y in pairs(want) do assert.is_true(y:equal(got[name])) end
+    end
+  end)
+
   it("trains in a model, which a file can't hold", function()
     local m = nn.Sequential { input = { 3 }, nn.Linear { 3, 4 },
       nn.Lambda(function(t) return t:spec_cube() end), nn.Linear { 4, 2 } }

@@ -430,8 +430,8 @@ end
 
 local typed_net
 
---- Declares what op i of a subnet gives, an op with subnets of its own, in the typed net: an If what
--- its branch gives, a loop its states and, behind them, what a turn gives as rows.
+--- Declares what op i of a subnet gives, an op with subnets of its own, in the typed net: an If
+-- what its branch gives, a loop its states and, behind them, what a turn gives as rows.
 local function declare_results(net, sub, i, row)
   local subs, attrs = sub.net:_subnets(i), sub.net:_attrs(i)
   local body = subs.body_net or subs.step_net or subs.then_net
