@@ -225,6 +225,13 @@ case("CONV_2D u8", "CONV_2D", { 1, b(0), i(2), i(2), b(1), i(1), i(1) },
   { u(0.05, 120, 1, 4, 4, 2), known(u(0.01, 140, 2, 3, 3, 2)),
     { type = "i32", shape = { 2 }, data = { 300, -200 }, scale = { 0.0005 }, zero = { 0 } } },
   { u(0.1, 30, 1, 2, 2, 2) })
+-- Less their zero point these weights fit into i8.
+local near = { type = "u8", shape = { 2, 3, 3, 2 }, data = {}, scale = { 0.01 }, zero = { 130 } }
+for k = 1, 36 do near.data[k] = 130 + k * 37 % 251 - 125 end
+case("CONV_2D u8 near its zero point", "CONV_2D", { 1, b(0), i(2), i(2), b(0), i(1), i(1) },
+  { u(0.05, 120, 1, 4, 4, 2), near,
+    { type = "i32", shape = { 2 }, data = { 300, -200 }, scale = { 0.0005 }, zero = { 0 } } },
+  { u(0.3, 100, 1, 2, 2, 2) })
 --- Activations in 16 bits.
 local function q16(scale, ...)
   return { type = "i16", shape = { ... }, scale = { scale }, zero = { 0 } }
@@ -245,6 +252,17 @@ case("CONV_3D", "CONV_3D", { 106, b(0), i(1), i(2), i(2), b(0), i(1), i(1), i(1)
 case("CONV_3D of five sizes", "CONV_3D",
   { 106, b(1), i(1), i(1), i(1), b(0), i(1), i(1), i(1) },
   { f(1, 3, 2, 4, 3), known(f(2, 1, 3, 3, 4), 0.5) }, { f(1, 2, 2, 2, 4) })
+-- Steps so small that the share of relu6 is shifted down; an image beyond the last window.
+case("HARD_SWISH i8 of small steps", "HARD_SWISH", nil, { q(0.004, 3, 64) }, { q(0.002, -10, 64) })
+case("TRANSPOSE_CONV beyond its windows", "TRANSPOSE_CONV", { 49, b(0), i(2), i(2), b(0) },
+  { list { 1, 4, 4, 1 }, known(f(1, 1, 1, 2)), f(1, 2, 2, 2) }, { f(1, 4, 4, 1) })
+-- A bias of 32 bits says that sums of 16-bit activations have as many: they are rounded twice. None
+-- is negative: halves of such go up in some of TensorFlow Lite's kernels, away from 0 in others.
+local signs = { 1, 0, -1, 1, 1, 0, -1, 0, 1, -1, 1, 0, 0, 1, -1, 1, 0, 1 }
+case("FULLY_CONNECTED i16 with a short bias", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
+  { q16(0.0005, 6, 9), { type = "i8", shape = { 2, 9 }, data = signs, scale = { 0.01 },
+    zero = { 0 } }, { type = "i32", shape = { 2 }, data = { 100301, 119598 }, scale = { 5e-6 } } },
+  { q16(0.000038, 6, 2) })
 -- Sums of 16-bit activations, beyond 32 bits.
 local function wide_bias(scale)
   return { type = "i64", shape = { 2 }, data = { 3000000000, -4000000000 }, scale = { scale } }

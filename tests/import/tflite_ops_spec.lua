@@ -91,3 +91,22 @@ describe("integers of an operator without an integer form", function()
     end
   end)
 end)
+
+describe("weights of i8 beside numbers", function()
+  it("have the scale of each channel, wherever the file's axis goes", function()
+    -- The same weights as numbers: (1,H,W,C), with scales along the last dimension.
+    local scale = { 0.002, 0.05, 0.7, 3 }
+    local w = { type = "i8", shape = { 1, 2, 3, 4 }, scale = scale, zero = { 0, 0, 0, 0 }, axis = 3,
+      known = true }
+    local real = { type = "f32", shape = w.shape, data = {} }
+    for i, q in ipairs(cases.numbers(w, 2)) do real.data[i] = q * scale[(i - 1) % 4 + 1] end
+    local function made(weights)
+      return outputs_of({ "", "DEPTHWISE_CONV_2D",
+        { 2, { "i8", 1 }, { "i32", 1 }, { "i32", 1 }, { "i32", 2 }, { "i8", 0 }, { "i32", 1 },
+          { "i32", 1 } },
+        { { type = "f32", shape = { 1, 4, 5, 2 } }, weights },
+        { { type = "f32", shape = { 1, 3, 3, 4 } } } })[1]
+    end
+    assert.is_true(made(w):close(made(real), { rtol = 1e-5, atol = 1e-5 }))
+  end)
+end)

@@ -2,8 +2,8 @@
 -- are then brought to the scale of the result in fixed point (the op Requantize).
 --
 -- Sums of products of bytes are made by kernels for bytes, which give them as f32: where no partial
--- sum can leave the whole numbers that f32 has. Others are computed in f32 on the same condition,
--- and by no algorithm that works with fractions (Winograd's); else in f64.
+-- sum can leave the whole numbers that f32 has. Others are computed in f64, which mixed precision
+-- leaves alone: f32 would be halves there.
 -- @module neap.tflite.integers
 local core = require "neap.core"
 local kit = require "neap.onnx.kit"
@@ -12,32 +12,14 @@ local F = kit.F
 
 local I = {}
 
---- The largest magnitude of q - zero.
-local function reach(t)
-  local range = T.ranges[t.dtype]
-  return math.max(range[2] - t.zero[1], t.zero[1] - range[1])
-end
-
---- Whether every sum over a row of known weights (O,..) stays a whole number of f32, x of a
--- magnitude up to `most`.
-local function is_small(most, w, weights, bias)
-  if not kit.is_known(weights) then return false end
-
+--- Whether every sum over a row of known weights (O,..) stays a whole number of f32, of bytes x.
+local function is_small(weights)
   -- The bound is the largest sum that any x could give: each row's magnitudes times the furthest
-  -- that x's integers go from their zero point, and the bias. Below 2^24 f32 has all whole numbers.
+  -- that a byte goes from 0. Below 2^24 f32 has all whole numbers.
   local axes = {}
   for d = 2, #weights.shape do axes[#axes + 1] = d end
-  local magnitude = F.Abs(kit.cast(weights, "f64"))
-  if not T.all_zero(w.zero) then magnitude = F.Add { magnitude, kit.number(255, "f64") } end
-  local rows = F.Mul { F.Sum(magnitude, { axes = axes }), kit.number(most, "f64") }
-  if bias then rows = F.Add { rows, F.Abs(kit.cast(bias, "f64")) } end
-  return F.Max(rows, { axes = { 1 } }):item() < 2^24
-end
-
---- Whether oneDNN may compute a convolution by Winograd's algorithm.
-local function may_be_winograd(w_shape, attrs)
-  if not attrs or attrs.groups ~= 1 or #w_shape ~= 4 then return false end
-  return w_shape[3] == 3 and w_shape[4] == 3 and attrs.stride[1] == 1 and attrs.stride[2] == 1
+  local rows = F.Sum(F.Abs(kit.cast(weights, "f64")), { axes = axes })
+  return kit.product(rows.shape) == 0 or F.Max(rows, { axes = { 1 } }):item() * 255 < 2^24
 end
 
 --- The integers of an operand less what stands for 0, in a float.
@@ -47,14 +29,33 @@ local function centered(x, zero, dtype)
   return F.Sub { x, T.beside(x, zero, 1, dtype) }
 end
 
---- The numbers of the weights, rows first, which have been put into another order perhaps.
-local function known_weights(n, w)
-  if kit.is_known(w) then return w end
+--- The value whose operand the weights are: input 2, or what it was put into the order of.
+-- @return value; nil: its numbers are not known
+local function source_of(n, w)
   local v = n.inputs[2]
+  if v.blob == w or v.x == w then return kit.is_known(v.x) and v or nil end
   for _, other in pairs(v.turned or {}) do
-    if other.x and kit.is_known(other.x) then return other.x end
+    if other.x and (other.blob == w or other.x == w) then return other end
   end
-  return v.x
+end
+
+--- Weights (O,..) as the kernels for bytes take them: in i8 without a zero point, where they are
+-- known and fit, as most do less their zero point.
+-- @return operand, its numbers; nil: they are none
+local function byte_weights(n, w)
+  local v, zero = source_of(n, w), n.row.reads[2].zero
+  if not v or n.folds then return nil end
+  if T.all_zero(zero) then return w.dtype == "i8" and w or nil, v.x end
+
+  -- Once for all nets, as what is put into another order is.
+  if not v.moved then
+    local moved = F.Sub { kit.cast(v.x, "i32"), T.beside(v.x, zero, 1, "i32") }
+    local fits = moved:n_element() > 0 and moved:min():item() >= -128 and moved:max():item() <= 127
+    v.moved = { x = fits and moved:to "i8", name = v.name, parameter = v.parameter,
+      elem = kit.elem_of.i8 }
+  end
+  if not v.moved.x then return nil end
+  return n.state:operand(v.moved), v.moved.x
 end
 
 --- The sums of bytes, by the ops whose kernels multiply bytes: these count x of i8 as x + 128, so
@@ -81,19 +82,13 @@ local bytes = { i8 = true, u8 = true }
 -- @param attrs of a convolution; nil of a product of rows
 -- @return sums, and what they are short of, one number for each row of weights; nil: nothing
 function I.sums(n, f, x, w, b, attrs)
-  -- A bias that only a run knows, Winograd's fractions, and sums that leave f32's whole numbers all
-  -- need f64, which is exact far beyond what 32 bits hold.
-  local reads, bias = n.row.reads, b and n.inputs[3].x
-  local weights, is_known = known_weights(n, w), not b or kit.is_known(bias)
-  local own = bytes[x.dtype] and w.dtype == "i8" and T.all_zero(reads[2].zero)
-  if own and not n.folds and is_small(255, reads[2], weights) then
-    return byte_sums(x, w, b, reads[1], attrs)
+  local reads = n.row.reads
+  if bytes[x.dtype] then
+    local own, weights = byte_weights(n, w)
+    if own and is_small(weights) then return byte_sums(x, own, b, reads[1], attrs) end
   end
-  local small = is_known and not may_be_winograd(w.shape, attrs)
-    and is_small(reach(reads[1]), reads[2], weights, b and bias)
-  local dtype = small and "f32" or "f64"
-  return f(centered(x, reads[1].zero, dtype), centered(w, reads[2].zero, dtype),
-    b and kit.cast(b, dtype))
+  return f(centered(x, reads[1].zero, "f64"), centered(w, reads[2].zero, "f64"),
+    b and kit.cast(b, "f64"))
 end
 
 --- Sums as integers of tensor t: `scale` is that of the sums over that of t, one number or one for
