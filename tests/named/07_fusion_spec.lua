@@ -368,6 +368,24 @@ describe("fusion", function()
     agree(net, "y", { x = neap.randn(4, 6) }, { tolerance = 0 })
   end)
 
+  it("leaves what only looks like nothing: 0 - x, 1 / x, a slope of -0", function()
+    local net = neap.net "turned"
+    local x = net:input("x", { 4, 6 })
+    local zero, one = net:const(0.0), net:const(1.0)
+    -- A slope of 0 and one of -0 give zeros of other signs, which a quotient tells.
+    local slopes = {}
+    for i, slope in ipairs { 0.0, -0.0 } do slopes[i] = net:LeakyRelu(x, nil, { slope = slope }) end
+    net:outputs { net:Concat({ net:Sub { zero, x }, net:Div { one, x },
+      net:Div { one, slopes[1] }, net:Div { one, slopes[2] } }, "y", { axis = 1 }) }
+    assert.is_nil(rules(net).identity)
+    assert.is_nil(rules(net).duplicate)
+    local ws <close> = neap.workspace { store = false }
+    local y = ws:run(net, { x = neap.ones(4, 6) * -2 }).y
+    for row, want in pairs { [1] = 2, [5] = -0.5, [9] = -math.huge, [13] = math.huge } do
+      assert.are.equal(want, y[{ row, 1 }])
+    end
+  end)
+
   it("does not draw alike what was to be random twice", function()
     local net = neap.net "random"
     local x = net:input("x", { 64 })

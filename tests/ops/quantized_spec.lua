@@ -226,6 +226,63 @@ br = DequantizeLinear(b, s2, z7)
       141, 149, 157, 165, 173, 180, 188, 196 }, rescaled:select(2, 1):totable())
   end)
 
+  it("are left in real numbers where what would be folded is an input", function()
+    -- Of x, of weights and of y; FC and Conv, and ONNX's own product with a bias.
+    local function product(n, role, rows, n_rounded)
+      becomes({ FusedQLinearFC = n, QuantizeLinear = n_rounded or 1 - n }, ([[
+input x i8 (4,8)
+%s w i8 (8,8)
+%s z5 i8 ()
+%s s1 f32 ()
+%s ys f32 ()
+%s xs f32 %s
+xr = DequantizeLinear(x, xs, z5)%s
+wr = DequantizeLinear(w, s1)
+h = FC(xr, wr)
+y = QuantizeLinear(h, ys, z5)]]):format(role.w or "state", role.z5 or "state", role.s1 or "state",
+        role.ys or "state", role.xs or "state", rows and "(4)" or "()",
+        rows and " { axis = 0 }" or ""))
+    end
+    product(1, {})
+    for _, name in ipairs { "w", "z5", "s1", "xs" } do product(0, { [name] = "input" }) end
+    product(1, { ys = "input" }, false, 1) -- then the real product is rounded by itself
+    product(0, {}, true) -- a scale for each row of x
+    for role, n in pairs { state = 1, input = 0 } do
+      becomes({ FusedQLinearConv = n }, ([[
+input x i8 (2,3,5,5)
+state w i8 (4,3,3,3)
+%s b i32 (4)
+state s2 f32 ()
+state s3 f32 ()
+state s2000 f32 ()
+y = QLinearConv(x, s2, _, w, s3, _, s2000, _, b)]]):format(role))
+    end
+  end)
+
+  it("are joined as bytes of y's dtype, and summed where the sum itself is not read", function()
+    -- i8 and u8 by one scale: what is below 0 in one can't be in the other.
+    becomes({ QLinearRescale = 1, Concat = 1, DequantizeLinear = 0 }, [[
+input a u8 (2,6)
+input b i8 (2,6)
+state s1 f32 ()
+ar = DequantizeLinear(a, s1)
+br = DequantizeLinear(b, s1)
+h = Concat(ar, br) { axis = 1 }
+y = QuantizeLinear(h, s1)]])
+    becomes({ QLinearAdd = 0, Relu = 1 }, [[
+input a i8 (2,6)
+input b i8 (2,6)
+state s1 f32 ()
+state s2 f32 ()
+ar = DequantizeLinear(a, s1)
+br = DequantizeLinear(b, s2)
+h = Add(ar, br)
+r = Relu(h)
+q = QuantizeLinear(r, s2)
+qr = DequantizeLinear(q, s2)
+y = Sub(qr, h)]])
+  end)
+
   it("stay products of bytes before an activation that bytes have none of", function()
     for _, act in ipairs { "Gelu", "Silu", "Tanh", "Sigmoid" } do
       for _, way in ipairs { "h = %s(xr, wr)", "a = %s(xr, wr)\nh = Add(a, z)" } do
