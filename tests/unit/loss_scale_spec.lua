@@ -48,6 +48,18 @@ describe("loss_scale", function()
     assert.are.equal(rows[1].grad_norm, select(2, train(make { grad_norm = true }, 1))[1].grad_norm)
   end)
 
+  it("comes down though an epoch has no batch that it fits", function()
+    local model = nn.Sequential { input = { 5 }, seed = 1, nn.Linear { 5, 64 }, nn.ReLU(),
+      nn.Linear { 64, 1 } }
+    local t = neap.trainer { model = model, optimizer = optim.SGD { lr = 1e-4 }, dtype = "f16",
+      loss = nn.MseLoss { reduction = "sum" }, loss_scale = "dynamic", seed = 1 }
+    local set = neap.data.tensors { x = neap.randn(32, 5), y = neap.randn(32, 1) * 30, batch = 32 }
+    local history = t:fit(set, { epochs = 4, verbose = 0 })
+    assert.are.equal(4, #history)
+    assert.is_true(history[4].loss < history[1].loss)
+    assert.is_true(t:step({ x = neap.randn(32, 5), y = neap.ones(32, 1) }).loss_scale < 65536)
+  end)
+
   it("keeps gradients that would vanish among the smallest numbers of f16", function()
     local function small(output, target) return output:softmax_cross_entropy(target) * 1e-8 end
     local _, rows = train(make { loss = small, loss_scale = 1, grad_norm = true }, 1)

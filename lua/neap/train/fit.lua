@@ -280,18 +280,25 @@ local function fit(self, set, o)
       verbose = o.verbose,
       first = self.position.in_epoch,
     }
+    local scale = self.position.loss_scale
     local stop = run_epoch(self, set, o, last_step, bar, start)
 
-    -- Skipped steps count nothing: an epoch of them alone has no mean, and would go on forever.
     if self.position.rows == 0 then
-      error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" })
+      -- Skipped steps count nothing: an epoch of them alone has no mean, and would go on forever.
+      -- Unless the scale of the loss has come down with them: by that one it begins again.
+      if self.position.loss_scale == scale then
+        error(core.error { code = "numeric", message = "no step of the epoch had a finite loss" })
+      end
+      if self.position.in_epoch >= total then
+        self.position = copy(self.position, { in_epoch = 0 })
+      end
+    else
+      -- The record, then patience, then the file: so that a resumed run finds all three.
+      local record = end_epoch(self, o, epoch, core.clock() - start, bar)
+      if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
+      if o.path then must(self:save(o.path)) end
+      if o.on_epoch and o.on_epoch(record, self.handle) == false then stop = true end
     end
-
-    -- The record, then patience, then the file: so that a resumed run finds all three.
-    local record = end_epoch(self, o, epoch, core.clock() - start, bar)
-    if self.position.in_epoch >= total then stop = turn_epoch(self, o, epoch, record) or stop end
-    if o.path then must(self:save(o.path)) end
-    if o.on_epoch and o.on_epoch(record, self.handle) == false then stop = true end
     if stop then break end
   end
   if o.patience then restore_best(self) end
