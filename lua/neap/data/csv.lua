@@ -97,7 +97,7 @@ local options_of_csv = set.declare("csv", {
   { "dtype", "dtype", unset = "i64 for words and whole numbers, else f32", doc = "dtype of y" },
   example = 'neap.data.csv { path = "iris.csv", y = "species", batch = 16, shuffle = true }' })
 
---- Raises where the label takes the only column: a file of another separator is one column of lines.
+--- Raises where the label takes the only column: a file of another separator is a column of lines.
 local function fail_without_columns(path, first, separator)
   local found
   for _, other in ipairs { ",", ";", "\t", "|" } do
@@ -105,7 +105,8 @@ local function fail_without_columns(path, first, separator)
   end
   local shown = found == "\t" and "\\t" or found
   error(core.error { code = "data",
-    message = ("%s: the label's column is the only one, separated by \"%s\""):format(path, separator),
+    message = ("%s: the label's column is the only one, separated by \"%s\""):format(path,
+      separator),
     hint = found and ("its first row has \"%s\": separator = \"%s\""):format(shown, shown)
       or "y = false gives rows without a label" })
 end
