@@ -106,6 +106,43 @@ describe("a module of an ONNX file in training", function()
     assert.equal(6, m:summary().parameters)
   end)
 
+  it("makes anew in each run what nodes make of weights", function()
+    -- A weight by its direction and its length, and a bias that a step of zeros reads, too.
+    local m = assert(import { nodes = { kit.node("ReduceL2", { "v" }, { "n" }, { axes = { 1 } }),
+      kit.node("Div", { "v", "n" }, { "d" }), kit.node("Mul", { "d", "g" }, { "w" }),
+      kit.node("Gemm", { "zeros", "w", "b" }, { "first" }),
+      kit.node("Gemm", { "x", "w", "b" }, { "h" }), kit.node("Add", { "h", "first" }, { "y" }) },
+      tensors = { floats("v", { 2, 2 }, { 3, 4, 6, 8 }), floats("g", { 2, 1 }, { 1, 2 }),
+        floats("b", { 2 }, { 0.5, -0.5 }), floats("zeros", { 1, 2 }, { 0, 0 }) },
+      inputs = { kit.value("x", { 1, 2 }) }, outputs = { kit.value("y", { 1, 2 }) } })
+    assert.equal("v, g, zeros, b", names_of(m))
+    m:freeze "zeros"
+    local x = neap.tensor { { 1, -1 } }
+    local function y() -- by hand, of the parameters
+      local v, g, b = m:param("v").data, m:param("g").data, m:param("b").data
+      local w = v / (v * v):sum { axes = { 2 }, keepdim = true }:sqrt() * g
+      return x:matmul(w) + b * 2
+    end
+    assert.is_true(m(x):close(y()))
+    step(m, x)
+    assert.is_true(m(x):close(y(), { atol = 1e-6 }))
+    assert.is_false(m:param("v").data:close(neap.tensor { { 3, 4 }, { 6, 8 } }))
+  end)
+
+  it("has no statistics among its weights, whatever they are made of", function()
+    local function net(mean)
+      return assert(import { nodes = { kit.node("Mul", { "x", "w" }, { "h" }),
+        kit.node("ReduceMean", { "h" }, { "own" }, { axes = { 0, 2 }, keepdims = 0 }),
+        kit.node("Add", { "m", "one" }, { "moved" }),
+        kit.node("BatchNormalization", { "h", "s", "s", mean, "v" }, { "y" }) },
+        tensors = { floats("w", { 1 }, { 2 }), floats("m", { 1 }, { 3 }), floats("v", { 1 }, { 4 }),
+          floats("s", { 1 }, { 1 }), floats("one", { 1 }, { 1 }) },
+        inputs = { kit.value("x", { 2, 1, 2 }) }, outputs = { kit.value("y", { 2, 1, 2 }) } })
+    end
+    assert.equal("w, s", names_of(net "moved"))
+    assert.equal("w, s", (names_of(net "own"):gsub(", m, one", "")))
+  end)
+
   it("takes fields by the names of the file's inputs", function()
     local m = assert(import { nodes = { kit.node("MatMul", { "left.in", "w" }, { "h" }),
       kit.node("Add", { "h", "right" }, { "y" }) }, tensors = { floats("w", { 2, 1 }, { 1, 2 }) },

@@ -153,6 +153,27 @@ local function all_known(inputs)
   return true
 end
 
+--- Ops that move each element to one place: what they make of a weight that nobody else reads is
+-- the weight itself, otherwise laid out.
+local moves = kit.words "Identity Transpose Reshape Flatten Squeeze Unsqueeze Split Slice Concat \z
+  Cast CastLike"
+
+--- Whether a node whose inputs are known stays one of the net: what it makes of weights that are
+-- trained would be weights of its own else, and drift apart from them, as the tiles of a scale or
+-- the product of a weight and its norm.
+function State:stays(node)
+  if not self.whole then return false end
+  for i, v in pairs(node.inputs) do
+    local is_weight = v.parameter == true
+    local readers = is_weight and self.readers[node.row.inputs[i]]
+    local is_shared = type(readers) == "table" and #readers > 1
+    if is_weight and (is_shared or node.row.domain ~= "" or not moves[node.row.op]) then
+      return true
+    end
+  end
+  return false
+end
+
 --- The element type of a result: unsigned types that lie in i64 keep their name.
 local function elem_of(x, inputs)
   local first = inputs[1]
@@ -243,7 +264,7 @@ function State:run_node(row, env)
     end
     node.inputs = inputs_of(node, env)
     -- Weights stay the bytes that they are.
-    node.folds = all_known(node.inputs) and row.op ~= "DequantizeLinear"
+    node.folds = all_known(node.inputs) and row.op ~= "DequantizeLinear" and not self:stays(node)
     local results = self:results_of(node, row)
     for i, name in ipairs(row.outputs) do
       if name ~= "" then
@@ -375,7 +396,8 @@ function State:run_graph(g, env)
 
   for _, t in ipairs(g.initializers) do
     if rawget(env, t.name) == nil then
-      rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, true)
+      local is_weight = not self.statistics[t.name]
+      rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, is_weight)
         or { texts = t.texts, name = t.name })
     end
   end
@@ -473,16 +495,47 @@ local function has_initializers(g)
   return false
 end
 
+--- The names of what becomes running statistics, as it is or by nodes that read nothing else: no
+-- weights. Of statistics that the net computes of its inputs there is none.
+local function statistics_of(g)
+  -- From the front: what depends on the inputs.
+  local maker, varies, names, waiting = {}, {}, {}, {}
+  for _, input in ipairs(g.inputs) do varies[input.name] = true end
+  for _, t in ipairs(g.initializers) do varies[t.name] = nil end
+  for _, row in ipairs(in_order(g.nodes)) do
+    local on = false
+    each_read(row, function(name) on = on or varies[name] end)
+    for _, name in ipairs(row.outputs) do maker[name], varies[name] = row, on or nil end
+    for _, i in ipairs(row.domain == "" and ops.statistics[row.op] or {}) do
+      waiting[#waiting + 1] = row.inputs[i]
+    end
+  end
+
+  -- From the statistics back to what they are made of.
+  while #waiting > 0 do
+    local name = table.remove(waiting)
+    if not names[name] and not varies[name] then
+      names[name] = true
+      local from = maker[name] and maker[name].inputs or {}
+      table.move(from, 1, #from, #waiting + 1, waiting)
+    end
+  end
+  return names
+end
+
 --- Runs a model's graph on values by name of its inputs. `declare(net, name, tensor, parameter)`
 -- gives the blob of a weight, which is the outermost net's, wherever it is read; `parameter` is
 -- true, "fixed" of one that is not trained, or false of state.
 -- @param anew whether the graph is gone through for each size, with the same weights
--- @param module the module whose forward this is, nil of a function: whether it trains decides what
--- nodes do that the file has in their training form
+-- @param trained {module =, whole =}, nil of a function: whether the module trains decides what
+-- nodes do that the file has in their training form; with `whole` weights are the file's, and what
+-- is made of them is made in each run
 -- @return list of the outputs' values, and one of what the nodes have made in the net
-function graph.run(model, net, inputs, declare, anew, module)
+function graph.run(model, net, inputs, declare, anew, trained)
+  trained = trained or {}
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
-    depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew, module = module,
+    depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew,
+    module = trained.module, whole = trained.whole, statistics = statistics_of(model.graph),
     constants_are = has_initializers(model.graph) and "fixed" or true }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
 

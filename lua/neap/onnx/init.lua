@@ -234,7 +234,7 @@ end
 -- @param o {dims = {name = size}, shapes = {input = sizes}, constants = {input = tensor}}
 -- @tparam ?function declare of graph.run, where the graph is gone through for each size; left out,
 -- weights are declared in the net
-function onnx.build(model, o, declare)
+function onnx.build(model, o, declare, trained)
   local net = net_module.new(graph.clean(model.graph.name))
   local weights, sized, notes, given, input_names = {}, {}, {}, {}, {}
 
@@ -249,7 +249,7 @@ function onnx.build(model, o, declare)
     values[input.name] = { x = blob, elem = input.elem, name = input.name, input = input.name }
   end
   local ok, results, made = pcall(graph.run, model, net, values,
-    declare or declare_in(weights, sized), declare ~= nil)
+    declare or declare_in(weights, sized), declare ~= nil, trained)
   if not ok then error(with_notes(results, notes), 0) end
   local names
 

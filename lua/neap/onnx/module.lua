@@ -48,17 +48,25 @@ end
 local Model = module.class { "OnnxModel", name = "model",
   init = function(self, o)
     -- A first walk finds the weights, in the order in which each later walk meets them.
-    local inputs, weights, name_of = onnx.open_inputs(o.model), {}, counted()
-    local built = onnx.build(o.model, o.options, function(net, name, t, parameter)
-      name = name_of(name)
-      weights[#weights + 1] = { name = name, tensor = t, parameter = parameter }
-      return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
-        { op = "Constant", value = 0 }, parameter == true)
-    end)
+    local inputs, weights = onnx.open_inputs(o.model), {}
+    local function walk(whole)
+      local name_of = counted()
+      weights = {}
+      return onnx.build(o.model, o.options, function(net, name, t, parameter)
+        name = name_of(name)
+        weights[#weights + 1] = { name = name, tensor = t, parameter = parameter }
+        return net:declare(name, parameter and "parameter" or "state", t.shape, t.dtype,
+          { op = "Constant", value = 0 }, parameter == true)
+      end, { module = { training = false }, whole = whole })
+    end
+
+    -- Where a node must know what is made of weights, such is computed once.
+    local whole, built = pcall(walk, true)
+    if not whole then built = walk(false) end
 
     inputs = onnx.fed(inputs, o.options)
     self._onnx = { model = o.model, options = o.options, weights = weights, inputs = inputs,
-      records = declare_all(self, weights) }
+      whole = whole, records = declare_all(self, weights) }
     self.notes, self._onnx.elems = built.notes, built.elems
     self._arguments = kit.map(inputs, function(input) return input.name end)
     self._fields.input_shape = example_shapes(inputs, o.options)
@@ -73,7 +81,7 @@ local Model = module.class { "OnnxModel", name = "model",
     end
     local results = graph.run(own.model, op.net_of(xs[1]), values, function(_, name)
       return forward.blob_of(own.records[name_of(name)])
-    end, true, self)
+    end, true, { module = self, whole = own.whole })
     return table.unpack(kit.map(results, function(v) return v.blob or v.x end))
   end }
 
