@@ -195,6 +195,22 @@ describe("Caffe's layers of shapes", function()
     near({ 3 / 8, 3 / 8, 5 / 8, 5 / 8, 2 / 8, 2 / 8, 6 / 8, 6 / 8, 2 / 8, 3.5 / 8, 6 / 8, 4.5 / 8 },
       boxes[1][1])
     near({ 0.1, 0.1 }, { boxes[1][2][1], boxes[1][2][12] })
+
+    -- Of an image that is no square, with places in a row: a square, one between the sizes, and the
+    -- ratio both ways; one of 1 is the square, and one that comes twice comes once.
+    boxes = layer([[type: "PriorBox" prior_box_param { min_size: 4 max_size: 9 aspect_ratio: 1
+      aspect_ratio: 4 aspect_ratio: 0.25 variance: 0.1 }]],
+      { plane { { 0, 0 } }, neap.zeros(1, 3, 10, 20) })
+    local want = {}
+    for _, x in ipairs { 5, 15 } do
+      for _, size in ipairs { { 4, 4 }, { 6, 6 }, { 8, 2 }, { 2, 8 } } do
+        local w, h = size[1] / 2, size[2] / 2
+        for _, v in ipairs { (x - w) / 20, (5 - h) / 10, (x + w) / 20, (5 + h) / 10 } do
+          want[#want + 1] = v
+        end
+      end
+    end
+    near(want, boxes[1][1])
   end)
 
   it("find the best of them, by class, without those that better ones cover", function()
@@ -220,6 +236,16 @@ describe("Caffe's layers of shapes", function()
     near({ 0, 2, 0.6, 0.55, 0.5, 1, 1 }, found("code_type: CORNER_SIZE")[3])
     near({ 0, 2, 0.6, 1.5, 0.5, 1, 1 },
       found("code_type: CORNER variance_encoded_in_target: true")[3])
+
+    -- In a row each covers the next one alone: the second goes, and takes the third along no more.
+    prior = neap.full { 1, 2, 12, value = 0.1 }
+    for k, v in ipairs { 0, 0, 0.5, 0.5, 0.15, 0, 0.65, 0.5, 0.3, 0, 0.8, 0.5 } do
+      prior:set(v, 1, 1, k)
+    end
+    near({ { 0, 1, 0.9, 0, 0, 0.5, 0.5 }, { 0, 1, 0.7, 0.3, 0, 0.8, 0.5 }, none },
+      layer([[type: "DetectionOutput" detection_output_param { num_classes: 2 code_type: CORNER
+        nms_param { nms_threshold: 0.45 top_k: 3 } keep_top_k: 3 confidence_threshold: 0.25 }]],
+        { neap.zeros(1, 12), t { { 0, 0.9, 0, 0.8, 0, 0.7 } }, prior })[1][1])
     local ok, err = pcall(found, "share_location: false")
     assert.is_false(ok)
     assert.matches("share_location: false is not read", tostring(err))

@@ -73,6 +73,17 @@ describe("a solver of Caffe's", function()
         { lr_mult = 2, decay_mult = 0.5 }))
   end)
 
+  it("multiplies the decay of a parameter whose rate is the solver's", function()
+    compare(by_hand(4, { rate = halved, l2 = 0.1 }, sgd),
+      steps_of(step .. "momentum: 0.9 weight_decay: 0.2", 4, { decay_mult = 0.5 }))
+  end)
+
+  it("bounds the sum of several batches' gradients, and takes their mean", function()
+    -- Twice 2 is bounded to 1, whose mean over two batches is a half.
+    compare({ 2, 1.95, 1.95, 1.9 },
+      steps_of('base_lr: 0.1 lr_policy: "fixed" iter_size: 2 clip_gradients: 1', 4))
+  end)
+
   it("bounds the norm before it adds the decay", function()
     compare(by_hand(3, { rate = fixed, clip = 0.5, l2 = 0.1 }, sgd),
       steps_of("base_lr: 0.1 momentum: 0.9 weight_decay: 0.1 clip_gradients: 0.5", 3))
