@@ -287,7 +287,8 @@ WHERE a.region = 'arena';
 CREATE VIEW v_run AS
 SELECT
   r.*,
-  p.dtype, p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
+  coalesce(nullif(json_extract(p.options, '$.dtype'), 'f32'), p.dtype) AS dtype,  -- of mixed precision, else of the first input
+  p.policy, p.net_id, p.arena_bytes, p.lower_bound_bytes,
   m.cpu,
   (SELECT sum(flops) FROM packed_op o WHERE o.plan_id = r.plan_id AND o.subnet_no = 0) AS flops,
   r.uuid = (SELECT max(s.uuid) FROM run s

@@ -144,6 +144,18 @@ describe("what is different in another run?", function()
       assert.are.equal(0, code, text)
       assert.is_truthy(text:find("^run 1 of [^\n]* %-> run 3 of "), text)
     end
+    -- a run of files that differed from the commit stands for it only where no other does
+    neap_command "profile run mlp --batch 4 --steps 3"
+    for dirty, want in pairs { ["4"] = "run 3 of [^\n]*batch 4\n",
+      ["3, 4"] = "run 4 of [^\n]*batch 4, whose files differ from the commit\n" } do
+      support.shell(("sqlite3 %s 'update run set commit_dirty = run_id in (%s)'"):format(file,
+        dirty))
+      for _, before in ipairs { "commit:abc", "run:1" } do
+        text, code = neap_command("diff " .. before .. " commit:def")
+        assert.are.equal(0, code, text)
+        assert.is_truthy(text:find("^run 1 of [^\n]* %-> " .. want), text)
+      end
+    end
     text, code = neap_command "diff commit:abc:xor commit:def"
     assert.are.equal(1, code, text)
     assert.is_truthy(text:find("it has mlp infer batch 4", 1, true), text)

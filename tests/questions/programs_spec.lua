@@ -166,6 +166,15 @@ describe("a forecast of time", function()
     assert.are.equal(1, known)
     assert.are.same({ first }, runs)
     assert.are.equal(50000 * plan({ dtype = "bf16" }).n_op, (forecast(plan { dtype = "bf16" })))
+    -- halves are told as such, though inputs are f32
+    local dtypes = {}
+    for _, row in ipairs(assert(db:query("plans", { net = "priced" }))) do
+      dtypes[row.dtype] = (dtypes[row.dtype] or 0) + 1
+    end
+    assert.are.equal(1, dtypes.bf16)
+    assert.is_true(dtypes.f32 > 1)
+    assert.are.equal("bf16",
+      assert(db:sql "select dtype from v_run where net = 'priced' order by run_id")[2].dtype)
     local said = p:whatif { engine = "ref" }
     assert.are.equal(7000 * said.plan.n_op, said.time_ns)
     assert.are.same({ 1, 1 }, { said.time_before_known, said.time_known })

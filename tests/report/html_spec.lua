@@ -221,4 +221,29 @@ describe("the report of a run:", function()
     assert.equal(run.median_ns, math.tointeger(side.step_ns))
     assert.error_matches(function() run:html(nil, net:plan()) end, "expects a run to compare with")
   end)
+
+  it("has the roof that neap sql roofline has: the fastest op, where that was faster", function()
+    if not chromium then return pending "chromium is not installed: pages are not opened" end
+    local db, path = support.open_db()
+    local function said(per_second)
+      assert(db:_note_peak("f32", 1, per_second))
+      assert(db:_note_peak("memory", 1, 1e11))
+      local ws <close> = neap.workspace { seed = 1 }
+      local net = neap.net "roof"
+      net:outputs(net:MatMul { net:input("a", { 64, 64 }), net:input("b", { 64, 64 }) })
+      local program <close> = ws:compile(net)
+      for _, name in ipairs { "a", "b" } do ws:feed(name, neap.rand(64, 64)) end
+      program:run(3)
+      local page = opened(require("neap.plan").run(program):html())
+      local words, roof = page:match ">([%l, ]+): ([%d.]+) GFLOP/s"
+      program:close()
+      local row = assert(db:query("roofline", { net = "roof" }))[1]
+      assert.equal(row.machine_gflop_per_s, tonumber(roof))
+      assert.equal(words:find("fastest op", 1, true) and "fastest op" or "measured", row.roof)
+      return row.roof
+    end
+    assert.equal("fastest op", said(1e3))
+    assert.equal("measured", said(1e15))
+    support.close_db(db, path)
+  end)
 end)

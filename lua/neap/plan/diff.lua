@@ -135,16 +135,27 @@ local function fail_of_commit(db, wanted)
     #has > 0 and "; it has " .. table.concat(has, "; ") or ""))
 end
 
---- The newest run of a commit.
+--- Runs of the commit itself first, then those whose files differed from it; each the newest first.
+local clean_first = " order by coalesce(commit_dirty, 0), uuid desc limit 1"
+
+--- A run that stands for its commit, as a side; said where its files were not the commit's.
+local function of_commit_run(db, id)
+  local side = diff.of_run_id(db, id)
+  local run = ask(db, "select commit_dirty from run where run_id = :id", { id = id })[1]
+  if run.commit_dirty == 1 then side.label = side.label .. ", whose files differ from the commit" end
+  return side
+end
+
+--- The newest run of a commit, of its own files where there is one.
 -- @param wanted { text = the beginning of its name, net, mode, batch = nil for any }
 function diff.of_commit(db, wanted)
-  local run = ask(db, of_commit .. " order by uuid desc limit 1", wanted)[1]
+  local run = ask(db, of_commit .. clean_first, wanted)[1]
   if not run then fail_of_commit(db, wanted) end
-  return diff.of_run_id(db, run.run_id)
+  return of_commit_run(db, run.run_id)
 end
 
 --- The newest runs of two commits that are of the same net, mode and batch, unless both say which
--- net, or batch, they mean. @return two sides
+-- net, or batch, they mean; of the commits' own files where there are such. @return two sides
 function diff.of_commits(db, before, after)
   -- Both are asked for at once: the newest run of each alone may be of different nets. One query is
   -- joined with a copy of itself, whose parameters have other names.
@@ -157,10 +168,11 @@ function diff.of_commits(db, before, after)
     from (%s) a join (%s) b on b.mode = a.mode
       and (b.net = a.net or (:net is not null and :other_net is not null))
       and (b.batch is a.batch or (:batch is not null and :other_batch is not null))
-    order by b.uuid desc, a.uuid desc limit 1]]):format(first, second), params)[1]
-  if pair then return diff.of_run_id(db, pair.before), diff.of_run_id(db, pair.after) end
+    order by coalesce(a.commit_dirty, 0) + coalesce(b.commit_dirty, 0), b.uuid desc, a.uuid desc
+    limit 1]]):format(first, second), params)[1]
+  if pair then return of_commit_run(db, pair.before), of_commit_run(db, pair.after) end
   -- whichever of them has no such run at all says so, else the second has none like the first's
-  local run = ask(db, of_commit .. " order by uuid desc limit 1", before)[1]
+  local run = ask(db, of_commit .. clean_first, before)[1]
   if not run then fail_of_commit(db, before) end
   fail_of_commit(db, { text = after.text, net = after.net or run.net, mode = run.mode,
     batch = after.batch or run.batch })
