@@ -142,7 +142,8 @@ local clean_first = " order by coalesce(commit_dirty, 0), uuid desc limit 1"
 local function of_commit_run(db, id)
   local side = diff.of_run_id(db, id)
   local run = ask(db, "select commit_dirty from run where run_id = :id", { id = id })[1]
-  if run.commit_dirty == 1 then side.label = side.label .. ", whose files differ from the commit" end
+  local differs = run.commit_dirty == 1 and ", whose files differ from the commit" or ""
+  side.label = side.label .. differs
   return side
 end
 
