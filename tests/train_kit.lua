@@ -33,7 +33,7 @@ local function make(o)
   return neap.trainer {
     model = model, metrics = { "accuracy" }, seed = 11, nan = o.nan, dtype = o.dtype,
     optimizer = o.optimizer or optim.Adam { lr = 0.02 },
-    schedule = optim.cosine { 40 }, name = "test",
+    schedule = optim.cosine { 40 }, name = "test", grad_norm = o.grad_norm,
   }
 end
 

@@ -247,6 +247,18 @@ y = QuantizeLinear(h, ys, z5)]]):format(role.w or "state", role.z5 or "state", r
     for _, name in ipairs { "w", "z5", "s1", "xs" } do product(0, { [name] = "input" }) end
     product(1, { ys = "input" }, false, 1) -- then the real product is rounded by itself
     product(0, {}, true) -- a scale for each row of x
+    -- Numbers of two bytes, and real ones of 64 bits: no product of bytes is either.
+    for _, dtypes in ipairs { { "u16", "f32" }, { "i8", "f64" } } do
+      becomes({ FusedQLinearFC = 0, FC = 1 }, (([[
+input x %s (4,8)
+state w i8 (8,8)
+state s1 @ ()
+state s9000 @ ()
+xr = DequantizeLinear(x, s1)
+wr = DequantizeLinear(w, s1)
+h = FC(xr, wr)
+y = QuantizeLinear(h, s9000)]]):gsub("@", dtypes[2])):format(dtypes[1]))
+    end
     for role, n in pairs { state = 1, input = 0 } do
       becomes({ FusedQLinearConv = n }, ([[
 input x i8 (2,3,5,5)

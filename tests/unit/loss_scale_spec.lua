@@ -122,6 +122,15 @@ describe("loss_scale", function()
     assert.are.same({ "8192", "8192", "8192 skipped", "4096", "4096", "4096", "8192" }, scales)
   end)
 
+  it("is as it was behind a step that raises", function()
+    local t = one_weight { loss_scale = { from = 2 ^ 13, every = 1 } }
+    t:step { x = neap.ones(1, 1) }
+    assert.are.equal(8, t.ws:fetch("loss_scale"):item())
+    raises("the loss is NaN", t.step, t, { x = neap.ones(2, 1) * (0 / 0) })
+    assert.are.equal(8, t.ws:fetch("loss_scale"):item())
+    assert.are.equal(2 ^ 14, t:step({ x = neap.ones(1, 1) }).loss_scale)
+  end)
+
   it("dynamic stays below 2^100, however small gradients are", function()
     local t = make { loss_scale = { from = 2 ^ 98, every = 1 }, loss = function(output, target)
       return output:softmax_cross_entropy(target) * 1e-30

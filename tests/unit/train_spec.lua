@@ -21,6 +21,15 @@ describe("fit", function()
     assert.are.equal(22, e.n)
     assert.is_true(math.abs(e.loss - h[12].valid.loss) < 1e-6)
   end)
+  it("tells the mean of an epoch's gradient norms, one for each update", function()
+    local t <close> = make { grad_norm = true }
+    local sum, n = 0, 0
+    local h = t:fit(points(), { epochs = 1, verbose = 0, on_step = function(r)
+      sum, n = sum + r.grad_norm, n + 1
+    end })
+    assert.is_true(n > 1 and sum > 0)
+    assert.is_true(math.abs(h[1].grad_norm - sum / n) < 1e-9)
+  end)
   it("runs a smaller batch in the same arena", function()
     local t <close> = make()
     t:fit(points { last = "drop" }, with { epochs = 1 })
