@@ -669,6 +669,18 @@ static neap_status check_lengths(const neap_node *node, neap_error *error) {
   return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
 }
 
+/* The forward's body keeps in its frames what one backward reads, so that another one would need
+ * another forward. */
+static neap_status check_first(const neap_node *node, neap_error *error) {
+  if (node->loop->frames < 0) return NEAP_OK;
+  neap_error inner = {0};
+  neap_hint(&inner,
+            "take one gradient, of the sum of the losses, by all that is asked for; or write "
+            "the loop once for each");
+  neap_fail(&inner, NEAP_GRAPH, "another gradient goes through it already, and a loop has one");
+  return graph_locate(error, &inner, node->op->name, node->name, node->scope, node->line);
+}
+
 /* Everything is decided on the joint graph before the forward node is touched; the forward's half
  * is put in once it is finished. Gradients of the inputs in din, as of any node, but that those of
  * captures are f32 where these are halves. */
@@ -677,6 +689,7 @@ neap_status graph_gradient_loop(neap_builder *b, int index, const neap_value_id 
   loop_gradient g = {
     .b = b, .index = index, .node = b->graph->node[index], .dout = dout, .want = want};
   NEAP_TRY(check_lengths(&g.node, error));
+  NEAP_TRY(check_first(&g.node, error));
   g.n_state = (int)graph_attr_int(&g.node, "n_state");
   g.n_seq = (int)graph_attr_int(&g.node, "n_seq");
   NEAP_TRY(allocate(&g, error));

@@ -5,6 +5,26 @@ local run = support.run
 local kit = require "control_kit"
 local schedules, memories = kit.schedules, kit.memories
 
+describe("a second gradient through a loop", function()
+  it("is refused by the loop's name, with what to do", function()
+    local net = neap.net "twice"
+    net:param("a", { 2 }, 0.5)
+    net:param("b", { 2 }, 0.25)
+    local y = net:Loop { trip = 2, init = { net:blob "b" * 2 }, body = function(n, _, h)
+      return true, (h * n:blob "a"):tanh()
+    end }
+    net:gradient(net:Sum(y), { wrt = { "a" } })
+    local ok, err = pcall(function()
+      net:gradient(net:Sum(y * y), { wrt = { "b" } })
+      net:plan { store = false }
+    end)
+    assert.is_false(ok)
+    for _, words in ipairs { "While", "another gradient", "sum of the losses" } do
+      assert.is_truthy(tostring(err):find(words, 1, true), tostring(err))
+    end
+  end)
+end)
+
 describe("Loop", function()
   --- Fibonacci as ONNX's Loop: until the number exceeds 100 or the trip count is reached.
   local function fibonacci()
