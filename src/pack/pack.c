@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_STEPS INT64_C(1000000000)
+#define DEFAULT_STEPS INT64_C(4000000000)
 
 /* The most bytes live at one step. */
 static neap_status line_bound(const neap_pack_work *w, size_t *bound, neap_error *error) {

@@ -71,7 +71,7 @@ typedef struct neap_block {
 } neap_block;
 
 typedef struct neap_pack_options {
-  int64_t most_steps;   /* blocks looked at; 0: a default that takes a second or two */
+  int64_t most_steps;   /* blocks looked at; 0: a default that takes some seconds at most */
   size_t stop_at_bytes; /* good enough: usually the lower bound */
   /* Conflict relation for dag: bit matrix n x n (row-major, 64-bit words, n_word words a row);
    * NULL: lives on a line */

@@ -54,7 +54,7 @@ neap_status neap_pack_search(neap_pack_work *w, neap_error *error);
 /* exact.c: branch and bound, for blocks on a line, up to NEAP_PACK_EXACT_MAX of them. `goal_bytes`,
  * the bound or what is good enough, is tried first. Ends there, at the limit, or when nothing
  * smaller can be had. */
-enum { NEAP_PACK_EXACT_MAX = 2000 };
+enum { NEAP_PACK_EXACT_MAX = 5000 };
 neap_status neap_pack_exact(neap_pack_work *w, size_t goal_bytes, neap_error *error);
 
 #endif
