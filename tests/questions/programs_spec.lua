@@ -55,6 +55,20 @@ describe("times by op", function()
     assert.are.equal(large.total, side.total_bytes)
   end)
 
+  it("are found by a batch that is trained on in parts, and say the rows of a part", function()
+    local t = neap.trainer { model = mlp "parts", loss = nn.CrossEntropyLoss(), micro = 4,
+      optimizer = neap.optim.SGD { lr = 0.1 } }
+    t:step(rows_of(16))
+    t:close()
+    assert.are.equal(16, assert(db:sql "select batch from run where net = 'parts'")[1].batch)
+    for _, batch in ipairs { 16, 4 } do
+      local said = assert(db:query("op_time", { net = "parts", batch = batch }))
+      assert.is_true(#said > 4)
+      for i = 1, #said do assert.are.equal(4, said[i].batch) end
+    end
+    assert.is_falsy(pcall(db.query, db, "op_time", { net = "parts", batch = 8 }))
+  end)
+
   it("are none where only the evaluation behind a failed step was timed", function()
     local t = trainer "failed"
     local x = neap.zeros(8, 16)
