@@ -197,6 +197,17 @@ describe("a forecast of time", function()
     end
   end)
 
+  it("stands beside one of other threads, or of another machine, with both named", function()
+    local diff = require "neap.plan.diff"
+    local function said(a, b)
+      return tostring(diff.sides(diff.of_run_id(db, a), diff.of_run_id(db, b)))
+    end
+    local one, two = measured({ threads = 1 }, 300), measured({ threads = 1 }, 400)
+    assert.is_falsy(said(one, two):find("measured on", 1, true))
+    set("update run set n_thread = 7 where run_id = " .. two)
+    assert.is_truthy(said(one, two):find "measured on [^\n]+, 1 thread %-> [^\n]+, 7 threads")
+  end)
+
   it("is told only where most of it was measured", function()
     local said = plan():whatif { dtype = "f16" }
     local row = said[#said]

@@ -3,7 +3,7 @@
 -- A *side* is what is compared: { label =, ops = rows, values = rows, peak_step =, arena_bytes =,
 -- total_bytes =, figures = {row}, times = {rows by step}, step_ns = } from a plan, a run, or the
 -- database; there with `reads`, rows of plan_read, and of a run `metrics` and `course`, rows of
--- run_metric and run_time.
+-- run_metric and run_time, and `measured_on`, its processor and threads.
 --
 -- Layers are aligned as sequences, by what their ops are and how much they do first and by name
 -- second: a layer that was put in between is one that was added, though those behind it bear other
@@ -89,7 +89,8 @@ end
 
 --- A stored run as a side.
 function diff.of_run_id(db, id)
-  local run = ask(db, "select * from run where run_id = :id", { id = id })[1]
+  local run = ask(db, "select * from run join machine using (machine_id) where run_id = :id",
+    { id = id })[1]
   if not run then fail(("the database has no run %d; neap profile list shows them"):format(id)) end
   if not run.plan_id then
     fail(run.status == "refused" and ("run %d was refused: no plan was made"):format(id)
@@ -105,6 +106,8 @@ function diff.of_run_id(db, id)
   local side = diff.of_plan_id(db, run.plan_id, ("run %d of %s"):format(id, said(main)))
   local times = ask(db, "select * from run_op where run_id = :id order by step", { id = id })
   side.step_ns = main.n_size > 1 and main.step_median_ns or run.step_median_ns
+  side.measured_on = ("%s, %d thread%s"):format(run.cpu, run.n_thread,
+    run.n_thread == 1 and "" or "s")
   side.roof = diff.roof_of(db, id)
   diff.add_course(side, db, id)
   if #times > 0 then
@@ -397,6 +400,13 @@ function diff.sides(before, after)
   if totals.time_percent then
     title = title .. ("\ntime %.3f ms -> %.3f ms (%+.1f %%)"):format(totals.before_ns / 1e6,
       totals.after_ns / 1e6, totals.time_percent)
+
+    -- Times of another machine, or of other threads, are not the change's alone.
+    local on, then_on = before.measured_on, after.measured_on
+    if on and then_on and on ~= then_on then
+      totals.before_on, totals.after_on = on, then_on
+      title = title .. ("\nmeasured on %s -> %s"):format(on, then_on)
+    end
   end
   return report.new {
     rows = rows, columns = { "layer", "what", "bytes", timed and "ms" or nil }, title = title,
