@@ -138,7 +138,8 @@ describe("a net of the zoo has the published parameters and shape, and trains as
     end
 
     it("whose plan at full size is proved, some 3,000 blocks of it too", function()
-      local plan = netfile.plan(netfile.load "efficientnet_b1:2", { train = true }, { store = false })
+      local file = netfile.load "efficientnet_b1:2"
+      local plan = netfile.plan(file, { train = true }, { store = false })
       assert.are.equal(plan.lower_bound_bytes, plan.arena_bytes)
       assert.is_true(plan.proved)
     end)
