@@ -1,6 +1,7 @@
 -- Modules of ONNX files in training: what is trained and what is not, statistics, loops without a
 -- number of turns, and what a batch's fields are called.
 local neap = require "neap"
+local core = require "neap.core"
 local kit = require "import.onnx_kit"
 local support = require "support"
 
@@ -158,8 +159,19 @@ describe("a module of an ONNX file in training", function()
     local t = trainer(m)
     support.raises("did you mean \"right\"?", t.step, t, { ["left.in"] = a, rigth = b })
 
+    -- y is a batch's target, whatever a file calls so.
+    local both = assert(import { nodes = { kit.node("Sub", { "y", "z:0" }, { "d" }) },
+      inputs = { kit.value("y", { "batch", 2 }), kit.value("z:0", { "batch", 2 }) },
+      outputs = { kit.value("d", { "batch", 2 }) } })
+    assert.equal("x1 z:0", both:net { batch = 1 }:inputs()[1].name .. " "
+      .. both:net { batch = 1 }:inputs()[2].name)
+    assert.same({ { 1, 1 } }, both(neap.ones(1, 2) * 3, neap.ones(1, 2) * 2):totable())
+
     local one = assert(import { nodes = { kit.node("Relu", { "ids" }, { "y" }) },
       inputs = { kit.value("ids", { "batch", 2 }) }, outputs = { kit.value("y", { "batch", 2 }) } })
+    local folder <close> = kit.folder()
+    assert(neap.export(one, folder.path .. "/m.onnx", { batch = "batch" }))
+    assert.equal("ids", core.read_onnx(folder.path .. "/m.onnx").graph.inputs[1].name)
     local model = neap.nn.Sequential { one, neap.nn.Linear { 2, 1 } }
     assert.equal(trainer(model):step({ ids = a }).loss, trainer(model):step({ x = a }).loss)
   end)

@@ -30,19 +30,28 @@ local function declare_all(self, weights)
   return records
 end
 
---- The shape of one example of each input: the first dimension is the batch.
-local function example_shapes(inputs, o)
+--- What forward's arguments are called: as the file's inputs, but y, which is a batch's target.
+local function arguments_of(inputs)
+  return kit.map(inputs, function(input, i)
+    local name = graph.clean(input.name)
+    return name == "y" and "x" .. i or name
+  end)
+end
+
+--- The shape of one example of each input, by its name: the first dimension is the batch.
+local function example_shapes(inputs, names, o)
   if #inputs == 0 then kit.fail "the graph has no input: import it as a net" end
-  local shapes = kit.map(inputs, function(input)
+  local shapes = {}
+  for i, input in ipairs(inputs) do
     local shape = onnx.shape_of(input, o, {})
     if #shape == 0 then
       kit.fail("input \"%s\" has no dimension for a batch: import it as a net", input.name)
     end
     local example = table.move(shape, 2, #shape, 1, {})
     example.dtype = kit.types[input.elem].dtype
-    return example
-  end)
-  return #shapes == 1 and shapes[1] or shapes
+    shapes[names[i]] = example
+  end
+  return shapes
 end
 
 local Model = module.class { "OnnxModel", name = "model",
@@ -68,8 +77,8 @@ local Model = module.class { "OnnxModel", name = "model",
     self._onnx = { model = o.model, options = o.options, weights = weights, inputs = inputs,
       whole = whole, records = declare_all(self, weights) }
     self.notes, self._onnx.elems = built.notes, built.elems
-    self._arguments = kit.map(inputs, function(input) return input.name end)
-    self._fields.input_shape = example_shapes(inputs, o.options)
+    self._arguments = arguments_of(inputs)
+    self._fields.input_shape = example_shapes(inputs, self._arguments, o.options)
     self._fields.input_dtype = kit.types[inputs[1].elem].dtype
   end,
   forward = function(self, ...)
