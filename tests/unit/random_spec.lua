@@ -202,6 +202,17 @@ describe("the backward of a layer that draws", function()
     assert.is_true(y:equal(d:backward(x, neap.ones(3, 40))))
   end)
 
+  it("has the mask of a call whose last arguments were left out", function()
+    local m = nn.module { "Optional", init = function(self) self.drop = nn.Dropout(0.5) end,
+      forward = function(self, x, more) return self.drop(more and x + more or x) end }()
+    local x = neap.ones(2, 32)
+    local y = m(x)
+    assert.is_true(y:equal((m:backward(x, nil, x))))
+    assert.is_true(y:equal(m:backward(x, x)))
+    local z = m(x, x)
+    assert.is_true(z:equal((m:backward(x, x, x * 2))))
+  end)
+
   it("draws as a call would where there was none, and counts nothing", function()
     local d, x = nn.Dropout(0.5), neap.ones(2, 32)
     d:seed(3)

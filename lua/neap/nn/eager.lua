@@ -219,8 +219,11 @@ local function backward(self, root, ...)
     return e
   end)
 
-  -- Without a forward before, it draws what the next one would.
-  local draw = draws_of(root)[call_id(root, self, xs, xs.n - 1)]
+  -- Without a forward before, it draws what the next one would. An argument left out before dy was
+  -- left out at the end there.
+  local n = xs.n - 1
+  while n > 0 and xs[n] == nil do n = n - 1 end
+  local draw = draws_of(root)[call_id(root, self, xs, n)]
     or { Module.workspace(root):_look_draw(false) }
   local results, list = run_backward(root, entry, xs, draw), {}
   local gradients = {}
