@@ -336,6 +336,37 @@ TEST(a_gradient_that_comes_before_its_forward_has_no_pair) {
   neap_net_free(net);
 }
 
+/* Whether an edge leads from node `a` to node `b`. */
+static bool has_edge(const neap_graph *graph, int a, int b) {
+  for (int e = 0; e < graph->n_edge; e++)
+    if (graph->edge[e].from == a && graph->edge[e].to == b) return true;
+  return false;
+}
+
+TEST(every_check_has_an_edge_to_every_commit_and_a_free_stands_behind_its_readers) {
+  static const char text[] =
+    "net f\ninput x f32 (4)\ninput z f32 (4)\ninput lr f32 ()\nparam w f32 (4)\nparam v f32 "
+    "(4)\nh = Exp(z)\nw = Sgd(w, h, lr)\nv = Sgd(v, x, lr)\nFree(h)\na = CheckFinite(x)\nb = "
+    "CheckFinite(z)\noutputs a, b\n";
+  neap_net *net = NULL;
+  neap_graph *graph = NULL;
+  CHECK_OK(neap_net_read(text, &net, &error));
+  CHECK_OK(neap_graph_prepare(net, NULL, &graph, &error));
+  int n_pair = 0, reader = -1, release = -1;
+  for (int n = 0; graph != NULL && n < graph->n_node; n++) {
+    const char *type = graph->node[n].op->name;
+    if (strcmp(type, "Free") == 0) release = n;
+    if (strcmp(type, "Sgd") != 0) continue;
+    if (reader < 0) reader = n;
+    for (int f = 0; f < n; f++)
+      if (strcmp(graph->node[f].op->name, "CheckFinite") == 0 && has_edge(graph, f, n)) n_pair++;
+  }
+  CHECK_EQ(n_pair, 4);
+  CHECK(reader >= 0 && release > reader && has_edge(graph, reader, release));
+  neap_graph_free(graph);
+  neap_net_free(net);
+}
+
 TEST(a_stash_is_read_by_its_backward_alone) {
   static const char *const readers[] = {"z = Copy(q)", "z = Add(q, q)", "z = Cast(q) { to = f32 }"};
   for (int i = 0; i < NEAP_COUNT(readers); i++) {
@@ -501,6 +532,7 @@ int main(int argc, char **argv) {
     T(a_gradient_goes_through_the_branch_that_is_taken),
     T(choices_are_recalled_only_as_the_kernels_make_them),
     T(a_backward_that_needs_an_overwritten_parameter_is_refused),
+    T(every_check_has_an_edge_to_every_commit_and_a_free_stands_behind_its_readers),
     T(a_stash_is_read_by_its_backward_alone),
     T(a_gradient_that_comes_before_its_forward_has_no_pair), T(refused_choices_leave_nothing),
     T(choices_like_those_of_a_larger_batch_have_their_algorithms), T(a_form_is_all_but_sizes),
