@@ -22,7 +22,7 @@ struct neap_builder {
   const neap_graph_options *options;
   const neap_pass *passes; /* NULL: none */
   bool is_top;             /* no subnet: blobs of these names can be kept */
-  bool no_commits; /* a subnet's forward recomputed for its gradient: commits are left out */
+  bool no_commits; /* a subnet's forward recomputed for its gradient: what it writes are copies */
   bool is_sub;     /* of a subnet */
   bool in_loop;    /* of a loop's body or condition, or of a subnet in one */
   /* of the body of a loop in no other one, or of a branch in it: EXTENT ops may stand there */

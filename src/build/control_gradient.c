@@ -1,6 +1,6 @@
 /* control_gradient.c: the gradient of If is another If over the same condition.
  *
- * Each branch of it recomputes the forward of its branch (without commits, with the same random
+ * Each branch of it recomputes the forward of its branch (updates on copies, with the same random
  * numbers) and runs the backward from there; so nothing but the If's own inputs is kept from
  * forward to backward. The price is one more forward of the branch taken; the gain is that both
  * branches' activations overlay in one frame and no forward value outlives it.

@@ -159,8 +159,6 @@ static neap_status build_here(neap_builder *b, const neap_net_op *op, int next_o
   if (probe && build_probe_skips(b, op)) return build_probe_skip(b, op, error);
   if ((op->op->effects & NEAP_EFFECT_PSEUDO) != 0) return expand_pseudo(b, op, next_op, error);
 
-  /* A forward that is run again for a gradient must not write a second time. */
-  if (b->no_commits && (op->op->effects & NEAP_EFFECT_COMMIT) != 0) return NEAP_OK;
   if (strcmp(op->op->name, "LoopGradient") == 0) {
     NEAP_TRY(graph_build_loop_gradient(b, op, error));
     return bind_names(b, op, b->graph->node[b->graph->n_node - 1].out, error);

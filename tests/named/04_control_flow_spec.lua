@@ -17,6 +17,50 @@ local function same_everywhere(build, o)
   end
 end
 
+describe("an update in a branch", function()
+  --- Losses, gradients of x and c of three runs.
+  local function runs(write)
+    local net = neap.net "q"
+    local x = net:input("x", { 2 })
+    net:param("c", { 2 }, 1)
+    local y = net:If(x:sum():gt(0), function(b)
+      write(b)
+      return b:blob "c" * x
+    end, function() return x * 3 end)
+    net:Sum(y, "loss")
+    net:gradient("loss", { wrt = { "x" } })
+    net:outputs { "loss", "x_grad" }
+    local ws, out = neap.workspace { store = false }, {}
+    ws:init(net)
+    for k = 1, 3 do
+      local r = ws:run(net, { x = neap.tensor { 0.5, k == 2 and -1 or 1 } })
+      out[k] = { r.loss:item(), r.x_grad:totable(), ws:fetch("c"):totable() }
+    end
+    return out
+  end
+
+  it("is seen by the gradient of what reads behind it", function()
+    local got = runs(function(b) b:op("Sgd", { "c", b:const(neap.ones(2)), b:const(0.5) }, "c") end)
+    assert.same({ { 0.75, { 0.5, 0.5 }, { 0.5, 0.5 } }, { -1.5, { 3, 3 }, { 0.5, 0.5 } },
+      { 0, { 0, 0 }, { 0, 0 } } }, got)
+    assert.same(got, runs(function(b) b:op("Sub", { "c", b:const(0.5) }, "c") end))
+  end)
+
+  it("has no gradient there either, and that is said", function()
+    local net = neap.net "q"
+    local x = net:input("x", { 2 })
+    net:param("c", { 2 }, 1)
+    net:If(x:sum():gt(0), function(b) b:op("Sgd", { "c", x:tanh(), b:const(0.5) }, "c") end)
+    local loss = net:Sum(net:blob "c" * x)
+    local ok, err = pcall(function()
+      net:gradient(loss, { wrt = { "x" } })
+      net:plan { store = false }
+    end)
+    assert.is_false(ok)
+    assert.is_truthy(tostring(err):find('no gradient is defined through Sgd "sgd_1"', 1, true))
+  end)
+end)
+
 describe("If", function()
   --- x = 1; if a { x = x * 2; if b { x = 1000 } else { x = x + 99 } } else { x = 108 }, with an
   -- inner branch that is empty.
