@@ -61,7 +61,9 @@ neap.clock = core.clock -- seconds from some start, monotonic
 op.surface(neap)
 neap.matmul = core.Tensor.matmul
 
---- neap.seed(n): what eager random ops draw by from now on.
+--- neap.seed(n): what eager random ops draw by from now on, and parameters of models without a
+-- seed of their own. These are drawn when they are first needed, by a run, a save or a look at
+-- their data, not when a layer is made.
 function neap.seed(n) core.seed(n) end
 
 --- $NEAP_SEED, or nil: eager ops and workspaces without a seed of their own start from it.

@@ -775,6 +775,21 @@ describe("what nothing can be made of", function()
     assert.equal(12, Own {}():sum():item())
   end)
 
+  it("is a forward that gives nothing, or what it does not compute", function()
+    local function of(f) return nn.Lambda(f) end
+    local x = neap.ones(2, 2)
+    raises("forward gives nothing: is its return missing?", of(function(_) end), x)
+    raises("forward gives a number as result 1", of(function(_) return 3 end), x)
+    raises("a table as result 1, expected what it computes of its inputs; several results",
+      of(function(y) return { y } end), x)
+    local t <close> = neap.trainer { model = of(function(_) end),
+      optimizer = neap.optim.SGD { lr = 1 }, loss = function(y) return y:mean() end }
+    raises("forward gives nothing", t.step, t, { x = x })
+    local Plain = nn.module { "PlainForward", init = function() end,
+      forward = function(y) return y end }
+    raises("forward(self, x) has self before it", Plain {}, x)
+  end)
+
   it("is a loss whose gradient reaches no parameter: past stop_gradient, \z
       integers or flags", function()
     local function step(forward)

@@ -10,6 +10,7 @@ local forward = require "neap.nn.forward"
 local module = require "neap.nn.module"
 local objective = require "neap.nn.objective"
 local is_blob, records = require("neap.op").is_blob, require("neap.op").records
+local is_tensor = require("neap.op").is_tensor
 local names = require "neap.nn.names"
 local option_record = require "neap.inner.record"
 local options = require "neap.inner.options"
@@ -339,11 +340,24 @@ local function declare_arguments(self, net, o, blobs)
   return arguments, last
 end
 
---- What forward gives, each blob once.
-function build.results_of(outs)
+--- Raises where a forward gives nothing at all.
+local function must_give(self, outs)
+  if outs.n == 0 then
+    fail(("nn.%s: forward gives nothing: is its return missing?"):format(self._class))
+  end
+end
+
+--- What the forward of `self` gives, each blob once. Raises where that is no blob.
+function build.results_of(self, outs)
   local list, seen = {}, {}
+  must_give(self, outs)
   for i = 1, outs.n do
     local y = outs[i]
+    if y ~= nil and not is_blob(y) and type(y) ~= "string" then
+      fail(("nn.%s: forward gives a %s as result %d, expected what it computes of its inputs%s")
+        :format(self._class, is_tensor(y) and "tensor of numbers" or type(y), i,
+          type(y) == "table" and "; several results stand side by side, return a, b" or ""))
+    end
     local key = is_blob(y) and y.name or y
     if y ~= nil and not seen[key] then list[#list + 1], seen[key] = y, true end
   end
@@ -376,6 +390,7 @@ function Module.net(self, given)
 
     -- The model, once: blobs in, blobs out.
     outs = table.pack(self(table.unpack(arguments, 1, last)))
+    must_give(self, outs)
     record.results = outs
     blobs.output = outs[1]
     if not goal then
@@ -420,7 +435,7 @@ function Module.net(self, given)
   -- The results by name win over a field of the same name.
   for name, blob in pairs(fields) do blobs[name] = blobs[name] or blob end
   -- Without a loss it is all that forward gives: a file of the net gives it, too.
-  local outputs = goal and { blobs.loss } or build.results_of(outs)
+  local outputs = goal and { blobs.loss } or build.results_of(self, outs)
   -- the output is the loss where a model has its losses in itself
   if blobs.loss and not o.train and blobs.loss.name ~= blobs.output.name then
     outputs[#outputs + 1] = blobs.output

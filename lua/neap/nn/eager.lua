@@ -118,7 +118,7 @@ local function run_eager(self, m, memory, ...)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
       e.outs = table.pack(m(table.unpack(ins, 1, xs.n)))
-      record.net:outputs(build.results_of(e.outs))
+      record.net:outputs(build.results_of(m, e.outs))
     end).net
     return e
   end)

@@ -171,7 +171,9 @@ function forward.check_arity(self, ...)
       fail(("%s takes %d input%s, got %d"):format(
         self._class == "Loss" and "the loss function" or "nn." .. self._class,
         most, most == 1 and "" or "s", given)
-        .. (self._class == "Loss" and ": the model's outputs and the target" or ""))
+        .. (self._class == "Loss" and ": the model's outputs and the target"
+          or most < 1 and not own_function[self._class] and "; forward(self, x) has self before it"
+          or ""))
     end
   end
 
