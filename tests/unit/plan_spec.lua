@@ -11,6 +11,26 @@ end
 
 local function lenet() return (neap.zoo.lenet()) end
 
+describe("an op that reads one blob at two places", function()
+  it("writes over it only where both are read element by element", function()
+    -- Each element of what is scattered is read when others have been written already.
+    local net = neap.net "twice"
+    local h = net:Exp(net:input("x", { 6 }))
+    local y = net:ScatterElements({ h, net:input("at", { 6 }, "i64"), h }, nil, { axis = 1 })
+    net:outputs { net:Neg(y, "y") } -- an output has bytes of its own
+    local x, want = neap.randn(6), {}
+    for i, v in ipairs(x:exp():totable()) do want[7 - i] = -v end
+    for _, o in ipairs { {}, { policy = "pool" }, { executor = "dag" }, { policy = "name" } } do
+      local ws <close> = neap.workspace { store = false }
+      ws:feed("x", x)
+      ws:feed("at", neap.tensor({ 5, 4, 3, 2, 1, 0 }, "i64"))
+      local program <close> = ws:compile(net, o)
+      program:run()
+      assert.are.same(want, ws:fetch("y"):totable())
+    end
+  end)
+end)
+
 describe("plan:why(a, b)", function()
   it("names the link where two blobs are the same bytes", function()
     local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 3 }, nn.ReLU(), nn.Linear { 3, 2 } }
