@@ -81,6 +81,8 @@ describe("a net of Caffe's", function()
       "kernel_size is missing; line 5 has kernal_size, which nothing reads")
     refused(with 'layer { name: "p" type: "ReLU" bottom: "z" top: "p" }',
       'bottom "z" is the top of no layer before this one')
+    refused(with 'layer { name: "p" type: "ReLU" bottom: "x" top: "y" }',
+      'top "y" is another layer\'s already, and is not its bottom 1')
     refused(with 'layer { type: "Softmax" bottom: "y" top: "p" softmax_param { axis: 7 } }',
       "axis 7 is out of range")
     refused(with 'layer { name: "p" type: "Eltwise" bottom: "y" bottom: "x" top: "p" }',

@@ -130,6 +130,13 @@ end
 local function take_results(state, n, i, results)
   local row = n.row
 
+  -- A layer may write what it reads, at the same place; another top of a name would hide the first.
+  for k, top in ipairs(row.tops) do
+    if state.env[top] and row.bottoms[k] ~= top and not top:match "_automatic$" then
+      n:fail("top \"%s\" is another layer's already, and is not its bottom %d", top, k)
+    end
+  end
+
   -- A result that is yet to be made becomes an op whose outputs have the tops' names; of more
   -- outputs than tops the rest get names behind the layer's.
   local first = results[1]
