@@ -75,6 +75,16 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
   }
 }
 
+/* What a branch writes over is gone when the backward runs: the backward reads a copy, which is made
+ * before the If, since that is an update and stands behind all that is none (graph/finish.c). */
+static neap_status keep_overwritten(neap_builder *b, const neap_node *node, neap_value_id *in) {
+  for (int p = 0; p < node->n_enforced; p++) {
+    int i = node->enforced[p].in;
+    if (in[i] != NEAP_NO_VALUE) in[i] = build_emit_copy(b, in[i]);
+  }
+  return b->emit_status;
+}
+
 /* The lists for the If `node`, all captures wanted that `want` says. */
 static neap_status list_operands(neap_builder *b, const neap_node *node, const neap_value_id *dout,
                                  const bool *want, if_gradient *g, neap_error *error) {
@@ -217,5 +227,10 @@ neap_status graph_gradient_if(neap_builder *b, int index, const neap_value_id *d
     NEAP_TRY(build_branches(b, &node, &g, sub, error));
   }
   drop_unread(&g, node.n_sub, sub, g.in);
+  neap_status status = keep_overwritten(b, &node, g.in);
+  if (status != NEAP_OK) {
+    free_branches(sub);
+    return status;
+  }
   return add_backward(b, &node, &g, sub, din, error);
 }

@@ -46,6 +46,29 @@ describe("an update in a branch", function()
     assert.same(got, runs(function(b) b:op("Sub", { "c", b:const(0.5) }, "c") end))
   end)
 
+  it("is that of the same op outside, though the gradient comes behind it", function()
+    local nn = neap.nn
+    local x, y = neap.linspace(-1, 2, 12):reshape(4, 3), neap.ones(4, 2)
+    local function train(branch)
+      local Seen = nn.module { "Seen", init = function(self) self:buffer("seen", { 3 }, 0) end,
+        forward = function(self, x)
+          local function go(n)
+            n:op("RunningAverage", { self.seen, x:mean { axes = { 1 } } }, { self.seen },
+              { momentum = 0.5 })
+            return (x * self.seen):tanh()
+          end
+          return branch and x.net:If(x:sum():gt(-100), go, function() return x end) or go(x.net)
+        end }
+      local m = nn.Sequential { seed = 1, nn.Linear { 3, 3 }, Seen {}, nn.Linear { 3, 2 } }
+      local t = neap.trainer { model = m, loss = nn.MseLoss(), seed = 1,
+        optimizer = neap.optim.SGD { lr = 0.1 }, memory = { store = false } }
+      for _ = 1, 3 do t:step { x = x, y = y } end
+      return m:state_dict()
+    end
+    local want, got = train(false), train(true)
+    for name, t in pairs(want) do assert.is_true(t:equal(got[name]), name) end
+  end)
+
   it("has no gradient there either, and that is said", function()
     local net = neap.net "q"
     local x = net:input("x", { 2 })
