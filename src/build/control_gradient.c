@@ -75,7 +75,7 @@ static void drop_unread(const if_gradient *g, int n_sub, neap_graph *const *sub,
   }
 }
 
-/* What a branch writes over is gone when the backward runs: the backward reads a copy, which is made
+/* What a branch writes over is gone when the backward runs, which reads a copy of it. That is made
  * before the If, since that is an update and stands behind all that is none (graph/finish.c). */
 static neap_status keep_overwritten(neap_builder *b, const neap_node *node, neap_value_id *in) {
   for (int p = 0; p < node->n_enforced; p++) {
