@@ -462,6 +462,26 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves a view of what is overwritten before the view is read", function()
+    local net = neap.net_from [[
+net old
+input g f32 (4)
+param w f32 (4) = Constant { value = 3 }
+param v f32 (4) = Constant { value = 1 }
+state one f32 () = Constant { value = 1 }
+a = Reshape(w) { shape = {4} }
+w = Sgd(w, g, one)
+v = Sgd(v, a, one)
+]]
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    for step = 1, 2 do
+      ws:run(net, { g = neap.ones(4) })
+      assert.are.same({ 3 - step }, { ws:fetch("w")[{ 1 }] })
+      assert.are.same({ ({ -2, -4 })[step] }, { ws:fetch("v")[{ 1 }] }) -- less 3, then less 2
+    end
+  end)
+
   it("keeps a NaN a NaN, in every engine", function()
     local net = neap.net "nan"
     net:outputs {
