@@ -237,6 +237,31 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves BatchNorm and Relu apart where the norm is read besides, or kept", function()
+    for _, way in ipairs { "before", "behind", "kept" } do
+      local function run(memory)
+        local net = neap.net "norm"
+        local x = net:input("x", { 4, 3, 5 })
+        net:BatchNorm({ x, net:param("g", { 3 }, 1.5), net:param("b", { 3 }, 0.5) },
+          { "y", "m", "v" }, { training = true })
+        local t = way == "before" and net:Tanh "y"
+        local z = net:Relu("y", "z")
+        if way == "behind" then t = net:Tanh "y" end
+        local loss = net:Mean(t and z * t or z * z, "l")
+        net:outputs { net:Mul({ net:gradient(loss, { wrt = { "x" } }).x, 1 }, "dx") }
+        memory.keep = way == "kept" and { "y" } or nil
+        local ws <close> = neap.workspace { seed = 3, store = false }
+        ws:init(net)
+        local dx = ws:run(net, { x = neap.with({ seed = 5 }, neap.randn, 4, 3, 5) }, memory).dx
+        return dx, way == "kept" and ws:fetch "y"
+      end
+      local plain, y = run { rewrite = false }
+      local joined, its_y = run {}
+      assert.is_true(plain:close(joined, { rtol = 1e-4, atol = 1e-6 }), way)
+      if y then assert.is_true(y:equal(its_y) and y:min():item() < 0) end
+    end
+  end)
+
   it("leaves BatchNorm and Relu apart in a net that trains where rewrites are off", function()
     local net = neap.net "norm"
     net:input("x", { 4, 3, 5, 5 })
