@@ -1,0 +1,75 @@
+-- Ends and odd sizes of ONNX's ops, worked out by hand: pads of which one is left over, images
+-- beyond the last window, places between pixels of volumes, unequal parts, starts beyond an end.
+local kit = require "import.onnx_kit"
+local neap = require "neap"
+
+local F32 <const>, U8 <const>, I64 <const> = 1, 2, 7
+
+local function floats(name, dims, list)
+  return kit.tensor { name = name, dims = dims, floats = list }
+end
+local function integers(name, list)
+  return kit.tensor { name = name, elem = I64, dims = { #list }, ints = list }
+end
+
+--- What one node makes of x and tensors of the file: its outputs, of the names given, as one list
+-- or, of several, by name.
+local function made(node, tensors, x, outputs, opset)
+  local elem = x.dtype == "u8" and U8 or F32
+  local values = {}
+  for i, name in ipairs(outputs or { "y" }) do values[i] = kit.value(name, nil, elem) end
+  local folder <close> = kit.folder()
+  local path = folder:write("m.onnx", kit.model({ nodes = { node }, tensors = tensors,
+    inputs = { kit.value("x", x.shape, elem) }, outputs = values }, opset or 20))
+  return assert(neap.import(path))(x)
+end
+
+local function row(t) return t:reshape(-1):totable() end
+
+describe("at its ends an ONNX file", function()
+  it("puts the odd pad of a transposed convolution behind, or in front", function()
+    local x, w = neap.tensor { { { 1, 2 } } }, floats("w", { 1, 1, 3 }, { 1, 10, 100 })
+    local wants = { SAME_UPPER = { 1, 10, 102, 20 }, SAME_LOWER = { 10, 102, 20, 200 } }
+    for auto, want in pairs(wants) do
+      assert.same(want, row(made(kit.node("ConvTranspose", { "x", "w" }, { "y" },
+        { auto_pad = auto, strides = { 2 } }), { w }, x)))
+    end
+  end)
+
+  it("has the bias, once, where an image goes on beyond the last window", function()
+    assert.same({ 6, 15, 7, 25, 5, 5 }, row(made(kit.node("ConvTranspose", { "x", "w", "b" },
+      { "y" }, { strides = { 2 }, output_shape = { 6 } }),
+      { floats("w", { 1, 1, 2 }, { 1, 10 }), floats("b", { 1 }, { 5 }) },
+      neap.tensor { { { 1, 2 } } })))
+  end)
+
+  it("reads a volume at the nearest place, or between two", function()
+    local x = neap.tensor({ 3, 7 }):reshape(1, 1, 1, 1, 2)
+    for mode, want in pairs { nearest = 7, linear = 5.8 } do
+      local y = made(kit.node("GridSample", { "x", "g" }, { "y" },
+        { mode = mode, align_corners = 1 }),
+        { floats("g", { 1, 1, 1, 1, 3 }, { 0.4, 0, 0 }) }, x)
+      assert.is_true(math.abs(y:item() - want) < 1e-5, mode)
+    end
+  end)
+
+  it("cuts what lies between two integers", function()
+    local y = made(kit.node("Resize", { "x", "", "", "n" }, { "y" }, { mode = "linear" }),
+      { integers("n", { 1, 4 }) }, neap.tensor({ { 0, 3 } }, "u8"))
+    assert.same({ 0, 0, 2, 3 }, row(y))
+  end)
+
+  it("splits into parts of which the last is smaller", function()
+    local parts = made(kit.node("Split", { "x" }, { "a", "b" }, { num_outputs = 2 }), {},
+      neap.tensor { 1, 2, 3, 4, 5 }, { "a", "b" })
+    assert.same({ 1, 2, 3 }, row(parts.a))
+    assert.same({ 4, 5 }, row(parts.b))
+  end)
+
+  it("takes nothing backwards from before the first element", function()
+    local y = made(kit.node("Slice", { "x", "s", "e", "a", "d" }, { "y" }),
+      { integers("s", { -10 }), integers("e", { -20 }), integers("a", { 0 }),
+        integers("d", { -1 }) }, neap.tensor { 1, 2, 3 })
+    assert.equal(0, y:n_element())
+  end)
+end)
