@@ -63,8 +63,11 @@ void neap_matrices_cost(const neap_infer *c, neap_cost *cost) {
 
 /* ---- all matrices of a call ------------------------------------------------------------------ */
 
-/* Scratch begins at lines of the cache, so that threads do not share one. */
-static size_t part_bytes(int64_t n_double) { return neap_align((size_t)n_double * sizeof(double)); }
+/* Scratch begins at lines of the cache, so that threads do not share one. Matrices without numbers
+ * have some too: what lies where in it is counted from an address, which NULL is not. */
+static size_t part_bytes(int64_t n_double) {
+  return neap_align((size_t)NEAP_MAX(n_double, 1) * sizeof(double));
+}
 
 static int part_count(int64_t n_matrix, int n_thread) {
   return (int)NEAP_MIN(n_matrix, (int64_t)n_thread);
