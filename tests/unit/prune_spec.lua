@@ -222,6 +222,14 @@ describe("neap.prune", function()
       { rtol = 1e-4, atol = 1e-5 }))
   end)
 
+  it("keeps the mask of a weight that another was to become: tied before, it is both's", function()
+    local m = nn.Sequential { input = { 4 }, nn.Linear { 4, 4 }, nn.Linear { 4, 4 } }
+    m(neap.rand(1, 4))
+    neap.prune(m, { amount = 0.5 })
+    raises("linear2.weight is pruned", m.tie, m, "linear1.weight", "linear2.weight")
+    assert.equal(8, zeros(weight(m, "linear2")))
+  end)
+
   it("leaves a layer dense whose features are several dimensions", function()
     neap.seed(5)
     local Wide = nn.module { "Wide", init = function(s) s.l = nn.Linear { 20, 32 } end,

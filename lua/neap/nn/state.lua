@@ -391,6 +391,10 @@ function Module.tie(self, a, b)
   if first.dtype ~= second.dtype then
     fail(("tie: %s is %s, %s is %s"):format(a, first.dtype, b, second.dtype))
   end
+  if second.mask then
+    fail(("tie: %s is pruned, and its mask would say nothing of %s: tie first, prune then"):format(
+      b, a))
+  end
 
   -- The second one's own numbers, and the state of an optimizer beside them, are given up.
   if second.home then take_out(second) end
