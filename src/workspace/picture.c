@@ -84,7 +84,8 @@ static int compare_rows(const void *a, const void *b) {
 }
 
 void neap_workspace_sort_blobs(neap_blob_row *row, int n) {
-  qsort(row, (size_t)n, sizeof *row, compare_rows);
+  /* A list of none is NULL. */
+  if (n > 0) qsort(row, (size_t)n, sizeof *row, compare_rows);
 }
 
 /* A blob lives in a program from the first step of its first version to the last step of its last.

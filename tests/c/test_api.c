@@ -577,7 +577,7 @@ TEST(options_are_set_by_name_and_read_back) {
   }
   CHECK(neap_option_at(-1) == NULL && n > n_set && n_set > 15);
   CHECK(options.budget == 3072 && options.threads == 7 && options.recompute == NEAP_OFF &&
-        strcmp(options.policy, "offset") == 0);
+        strcmp(options.policy, "none") == 0);
   CHECK_OK(neap_options_json(&options, &json, &error));
   for (int i = 0; (option = neap_option_at(i)) != NULL; i++) {
     char key[40];

@@ -177,7 +177,8 @@ TEST(inputs_have_other_shapes_by_an_option) {
   CHECK_EQ(figures.batch, 3);
   CHECK_OK(neap_options_json(&three, &json, &error));
   CHECK(contains(json, "\"inputs\":{\"x\":[3,6],\"label\":[3]}"));
-  CHECK_FAILS(neap_net_batch_inputs(net, 0, &input, &n, &error), NEAP_ARGUMENT, "0 rows");
+  neap_input *none = NULL; /* a failure gives nothing, and would overwrite what is to be freed */
+  CHECK_FAILS(neap_net_batch_inputs(net, 0, &none, &n, &error), NEAP_ARGUMENT, "0 rows");
   three.n_inputs = 1, three.inputs = NULL;
   CHECK_FAILS(neap_net_forecast(net, &three, &figures, NULL, &error), NEAP_ARGUMENT, "inputs");
   const neap_input nameless = {.type = {NEAP_DTYPE_F32, NEAP_SHAPE(2, 2)}};

@@ -364,7 +364,7 @@ static void whole_gradients(neap_workspace *ws, float dw[N_WIDE], float dx[N_WID
   neap_buffer_add(&text, "net whole\ninput x f32 (4,4)\ninput d f32 (4,4)\n");
 
   /* What each layer gives is the next one's input, under a name of its own. */
-  char in[8] = "x", out[8];
+  char in[16] = "x", out[16];
   for (int i = 0; i < N_LOOPING; i++, memcpy(in, out, sizeof in)) {
     snprintf(out, sizeof out, "y%d", i);
     add_ops(&text, loop_ops[i], in, out);
