@@ -134,7 +134,7 @@ static inline double root_of(double x, double p) {
 /* Planes to threads, so many at a time that they have about NEAP_GRAIN taps. */
 static void run_planes(const neap_call *call, pool_job *j, neap_rows_body f32, neap_rows_body f64) {
   const neap_dtype dtype = j->in->type.dtype;
-  int64_t work = NEAP_MAX(1, j->w.n_out * j->w.n_kernel);
+  int64_t work = NEAP_MAX(1, neap_count_mul(j->w.n_out, j->w.n_kernel));
   neap_rows_run(call, dtype, call->scratch, 1, j->w.n_in + j->w.n_out, j->w.batch * j->w.channels,
                 NEAP_MAX(1, NEAP_GRAIN / work), dtype == NEAP_DTYPE_F64 ? f64 : f32, j);
 }

@@ -429,7 +429,7 @@ bool neap_pool_is_in_lanes(const neap_call *call) {
 static void run_units(const neap_call *call, pool_job *j, neap_rows_body body) {
   const neap_window *w = &j->w;
   const int64_t side = neap_window_side_by_side(&j->in->layout, &j->in->type.shape),
-                work = NEAP_MAX(1, w->n_out * w->n_kernel * LANES);
+                work = NEAP_MAX(1, neap_count_mul(neap_count_mul(w->n_out, w->n_kernel), LANES));
   neap_rows_run(call, j->in->type.dtype, call->scratch, 1, tile_elems(w), units_of(w, side),
                 NEAP_MAX(1, NEAP_GRAIN / work), body, j);
 }

@@ -92,7 +92,7 @@ static void run(const neap_call *call) {
   const neap_window *w = &j.pool.w;
   if (w->channels % j.side != 0) neap_clear_bytes(y->data, (size_t)neap_operand_lanes(y));
   const int64_t n_group = w->batch * ((w->channels + j.side - 1) / j.side),
-                work = NEAP_MAX(1, w->n_out * w->n_kernel * j.side);
+                work = NEAP_MAX(1, neap_count_mul(neap_count_mul(w->n_out, w->n_kernel), j.side));
   neap_parallel_for(n_group, NEAP_MAX(1, NEAP_GRAIN / work), call->n_thread, run_groups, &j);
 }
 

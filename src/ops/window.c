@@ -50,7 +50,8 @@ neap_window neap_window_of(const neap_attr_value *attrs, const neap_shape *x, co
                 d, (long long)w.kernel[d], (long long)w.stride[d], (long long)w.dilation[d]);
     w.n_in *= w.in[d];
     w.n_out *= w.out[d];
-    w.n_kernel *= w.kernel[d]; /* three of at most 2^20, or a weight's dimensions */
+    /* A list's numbers may be anything up to 2^31 - 1 until they are compared with x's. */
+    w.n_kernel = neap_count_mul(w.n_kernel, w.kernel[d]);
   }
   return w;
 }
