@@ -297,13 +297,14 @@ FROM run r
 LEFT JOIN plan p USING (plan_id)
 JOIN machine m USING (machine_id);
 
--- Times by op of a run's main program: the first with times whose plan is the run's, so that steps are that plan's.
+-- Times by op of a run's main program: the first with times whose plan is the run's, so that steps are that plan's; both have none
+-- once it was pruned.
 CREATE VIEW run_op AS
 SELECT run_id, step, n_call, min_ns, median_ns, p95_ns, total_ns, gap_ns, start_ns, thread
 FROM program_op o
 WHERE program_no = (
-  SELECT min(g.program_no) FROM run r CROSS JOIN program g USING (run_id, plan_id)
-  WHERE r.run_id = o.run_id
+  SELECT min(g.program_no) FROM run r CROSS JOIN program g USING (run_id)
+  WHERE r.run_id = o.run_id AND g.plan_id IS r.plan_id
     AND EXISTS (SELECT 1 FROM program_op q WHERE q.run_id = r.run_id AND q.program_no = g.program_no));
 
 -- What programs does a run have, how fast are they, and what do they hold?
