@@ -20,9 +20,9 @@ neap_status neap_net_new(const char *name, neap_net **out, neap_error *error);
  * gradient of a parameter has. */
 neap_status neap_net_set_gradient(neap_net *net, const char *name, const char *of, bool resident,
                                   neap_error *error);
-/* Whether a run of the net is a training step, which random ops draw by: it holds a gradient of what
- * it is given. One of values that its own ops have made, as neap.grad in a forward has, is a part of
- * what is computed, and nothing is trained by it. */
+/* Whether a run of the net is a training step, which random ops draw by: it holds a gradient of
+ * what it is given. One of values that its own ops have made, as neap.grad in a forward has, is a
+ * part of what is computed, and nothing is trained by it. */
 bool neap_net_is_step(const neap_net *net);
 /* How often a mark of the net, or of one around it, has taken something back. */
 uint64_t neap_net_n_rewinds(const neap_net *net);
