@@ -16,8 +16,10 @@ static void OF(forward)(void *context, int64_t begin, int64_t end, float *tile) 
     const double count = (double)NEAP_MAX(n, 1);
     const T mean = (T)(OF(neap_row_sum)(x, n) / count);
     const T rstd = (T)(1 / sqrt(OF(neap_row_spread)(x, mean, n) / count + k->eps));
-    /* Each channel of the group has its own gamma and beta. */
-    for (int64_t i = 0; i < k->n_channel; i++) {
+    /* Each channel of the group has its own gamma and beta. Rows without elements may lie nowhere:
+     * nothing is counted from them. */
+    const int64_t n_channel = n > 0 ? k->n_channel : 0;
+    for (int64_t i = 0; i < n_channel; i++) {
       const int64_t c = r % k->n_group * k->n_channel + i, at = i * k->n_space;
       const T gamma = k->gamma != NULL ? (T)neap_number_at(k->gamma, c) : 1,
               beta = k->beta != NULL ? (T)neap_number_at(k->beta, c) : 0;
