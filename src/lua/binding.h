@@ -220,6 +220,15 @@ int neap_lua_close(lua_State *L);
 void neap_lua_push_weak(lua_State *L, const void *key, const char *mode);
 /* A list of a file's tensors, empty yet; pushed (file.c). */
 neap_io_list *neap_lua_new_io_list(lua_State *L);
+/* Handles of nets, workspaces and scopes are found again by the address of what they hold. */
+void neap_lua_open_handles(lua_State *L);
+/* Pushes the open handle of this kind for the address; false, and nothing, where there is none. */
+bool neap_lua_push_known(lua_State *L, neap_lua_kind kind, const void *address);
+/* The handle at `index` is found for the address from now on. */
+void neap_lua_remember(lua_State *L, int index, const void *address);
+/* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the
+ * address may be another's soon. */
+void neap_lua_forget_handle(lua_State *L, const void *address);
 /* A slot for a block that the library gives, NULL yet; pushed. What is put there is freed
  * (neap_free) with it: so it isn't lost when Lua raises. */
 void **neap_lua_new_block(lua_State *L);
@@ -340,8 +349,6 @@ neap_lua_net *neap_lua_net_at(lua_State *L, int index);
 neap_lua_net *neap_lua_new_net(lua_State *L); /* an empty handle, to be filled; pushed */
 /* The handle of a net that a workspace stores, as of workspaces below: one a net. */
 void neap_lua_push_net(lua_State *L, neap_net *net);
-/* From now on the handle at `index` is the one that neap_lua_push_net gives for its net. */
-void neap_lua_remember_net(lua_State *L, int index);
 void neap_lua_open_net(lua_State *L);
 
 /* ---- workspaces, programs, plans, the database ----------------------------------------------- */
@@ -351,11 +358,6 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index);
  * tables find what they know of it. */
 void neap_lua_push_workspace(lua_State *L, neap_workspace *ws);
 void neap_lua_push_scope(lua_State *L, neap_scope *scope);
-/* Pushes the weak table of those handles, by address. */
-void neap_lua_handles(lua_State *L);
-/* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the
- * address may be another's soon. */
-void neap_lua_forget_handle(lua_State *L, const void *address);
 /* The memory bank { name =, bytes =, kind = } at the top, as lua/neap/memory/bank.lua makes it.
  * Its name is the table's. */
 void neap_lua_take_bank(lua_State *L, neap_bank *bank);

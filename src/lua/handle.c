@@ -247,6 +247,55 @@ void neap_lua_push_weak(lua_State *L, const void *key, const char *mode) {
   lua_rawsetp(L, LUA_REGISTRYINDEX, key);
 }
 
+static const char handles_key; /* its address: in the registry, the table of handles */
+
+/* Pushes that table, by address. Weak in its values: it keeps no handle alive, and the collector
+ * takes out those that go before their finalisers run. */
+static void push_handles(lua_State *L) {
+  luaL_checkstack(L, 6, "too many results");
+  neap_lua_push_weak(L, &handles_key, "v");
+}
+
+/* Made when the module opens, not in the midst of pushing a handle. */
+void neap_lua_open_handles(lua_State *L) {
+  push_handles(L);
+  lua_pop(L, 1);
+}
+
+bool neap_lua_push_known(lua_State *L, neap_lua_kind kind, const void *address) {
+  /* From below: the table, what it has for this address. */
+  push_handles(L);
+  lua_rawgetp(L, -1, address);
+  const void *known = neap_lua_test(L, -1, kind);
+  bool is_open = known != NULL && !neap_lua_is_closed(known);
+
+  /* The handle alone is left, or nothing. */
+  if (is_open)
+    lua_remove(L, -2);
+  else
+    lua_pop(L, 2);
+  return is_open;
+}
+
+void neap_lua_remember(lua_State *L, int index, const void *address) {
+  index = lua_absindex(L, index);
+  /* From below: the table, a copy of the handle; the raw set takes the copy. */
+  push_handles(L);
+  lua_pushvalue(L, index);
+  lua_rawsetp(L, -2, address);
+  lua_pop(L, 1);
+}
+
+void neap_lua_forget_handle(lua_State *L, const void *address) {
+  push_handles(L);
+  /* Only its own entry: another handle may have been made for the address since. */
+  if (lua_rawgetp(L, -1, address) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
+    lua_pushnil(L);
+    lua_rawsetp(L, -3, address);
+  }
+  lua_pop(L, 2);
+}
+
 static void free_block(lua_State *L, void *handle) {
   void **slot = handle;
   (void)L;

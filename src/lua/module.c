@@ -48,6 +48,7 @@ int luaopen_neap_core(lua_State *L) {
 
   /* Each file puts its functions and classes into the table on top. Those that add methods to a
    * class of another file come after that one. */
+  neap_lua_open_handles(L);
   neap_lua_open_error(L);
   neap_lua_open_check(L);
   neap_lua_open_memory(L);

@@ -23,32 +23,13 @@ neap_lua_net *neap_lua_new_net(lua_State *L) {
   return neap_lua_new(L, sizeof(neap_lua_net), NEAP_LUA_NET, free_net);
 }
 
-void neap_lua_remember_net(lua_State *L, int index) {
-  index = lua_absindex(L, index);
-  /* From below: the weak table, a copy of the handle; the raw set takes the copy. */
-  neap_lua_handles(L);
-  lua_pushvalue(L, index);
-  lua_rawsetp(L, -2, neap_lua_net_at(L, index)->net);
-  lua_pop(L, 1);
-}
-
 void neap_lua_push_net(lua_State *L, neap_net *net) {
-  /* From below: the weak table, what it has for this address. */
-  neap_lua_handles(L);
-  lua_rawgetp(L, -1, net);
-  const void *known = neap_lua_test(L, -1, NEAP_LUA_NET);
-  if (known == NULL || neap_lua_is_closed(known)) {
-    /* None, or a closed one: a new handle takes its place. */
-    lua_pop(L, 1);
-    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
-    neap_lua_net *made = neap_lua_new_net(L);
-    made->net = neap_net_retain(net);
-    neap_lua_let_finalisers(L, held);
-    neap_lua_remember_net(L, -1);
-  }
-
-  /* The handle alone is left. */
-  lua_remove(L, -2);
+  if (neap_lua_push_known(L, NEAP_LUA_NET, net)) return;
+  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+  neap_lua_net *made = neap_lua_new_net(L);
+  made->net = neap_net_retain(net);
+  neap_lua_let_finalisers(L, held);
+  neap_lua_remember(L, -1, net);
 }
 
 static int to_text(lua_State *L) {

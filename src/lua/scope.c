@@ -34,24 +34,12 @@ static int to_text(lua_State *L) {
 
 /* One handle a scope, as for workspaces. */
 void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
-  /* From below: the weak table, what it has for this address. */
-  neap_lua_handles(L);
-  lua_rawgetp(L, -1, scope);
-  const void *known = neap_lua_test(L, -1, NEAP_LUA_SCOPE);
-  if (known == NULL || neap_lua_is_closed(known)) {
-    /* None, or a closed one: a new handle takes its place. */
-    lua_pop(L, 1);
-    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
-    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE, free_scope);
-    h->scope = neap_scope_retain(scope);
-    neap_lua_let_finalisers(L, held);
-    /* From below: the weak table, the handle, a copy of it for the table. */
-    lua_pushvalue(L, -1);
-    lua_rawsetp(L, -3, scope);
-  }
-
-  /* The handle alone is left. */
-  lua_remove(L, -2);
+  if (neap_lua_push_known(L, NEAP_LUA_SCOPE, scope)) return;
+  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE, free_scope);
+  h->scope = neap_scope_retain(scope);
+  neap_lua_let_finalisers(L, held);
+  neap_lua_remember(L, -1, scope);
 }
 
 /* ---- the stack ------------------------------------------------------------------------------- */

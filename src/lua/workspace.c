@@ -17,33 +17,6 @@ neap_workspace *neap_lua_workspace_at(lua_State *L, int index) {
   return h->ws;
 }
 
-static const char handles_key; /* its address: in the registry, the table of handles */
-
-/* Weak in its values: it keeps no handle alive, and the collector takes out those that go before
- * their finalisers run. */
-void neap_lua_handles(lua_State *L) {
-  luaL_checkstack(L, 6, "too many results");
-  neap_lua_push_weak(L, &handles_key, "v");
-}
-
-/* The handle at the top of the stack becomes that of `ws`. */
-static void remember(lua_State *L, const neap_workspace *ws) {
-  neap_lua_handles(L);
-  lua_pushvalue(L, -2);
-  lua_rawsetp(L, -2, ws);
-  lua_pop(L, 1);
-}
-
-void neap_lua_forget_handle(lua_State *L, const void *address) {
-  neap_lua_handles(L);
-  /* Only its own entry: another handle may have been made for the address since. */
-  if (lua_rawgetp(L, -1, address) != LUA_TNIL && lua_rawequal(L, -1, 1)) {
-    lua_pushnil(L);
-    lua_rawsetp(L, -3, address);
-  }
-  lua_pop(L, 2);
-}
-
 /* A closed handle is nobody's; the workspace may live on in others. */
 static void free_workspace(lua_State *L, void *at) {
   handle *h = at;
@@ -56,22 +29,12 @@ static void free_workspace(lua_State *L, void *at) {
 }
 
 void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
-  /* From below: the weak table, what it has for this address. */
-  neap_lua_handles(L);
-  lua_rawgetp(L, -1, ws);
-  const void *known = neap_lua_test(L, -1, NEAP_LUA_WORKSPACE);
-  if (known == NULL || neap_lua_is_closed(known)) {
-    /* None, or a closed one: a new handle takes its place. */
-    lua_pop(L, 1);
-    bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
-    handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
-    h->ws = neap_workspace_retain(ws);
-    neap_lua_let_finalisers(L, held);
-    remember(L, ws);
-  }
-
-  /* The handle alone is left. */
-  lua_remove(L, -2);
+  if (neap_lua_push_known(L, NEAP_LUA_WORKSPACE, ws)) return;
+  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+  handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
+  h->ws = neap_workspace_retain(ws);
+  neap_lua_let_finalisers(L, held);
+  neap_lua_remember(L, -1, ws);
 }
 
 static int to_text(lua_State *L) {
@@ -127,7 +90,7 @@ static int new_workspace(lua_State *L) {
   /* The handle first, then the workspace, which is known by it from then on. */
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
   NEAP_LUA_TRY(L, neap_workspace_new(&o, &h->ws, &error));
-  remember(L, h->ws);
+  neap_lua_remember(L, -1, h->ws);
   return 1;
 }
 
@@ -532,7 +495,7 @@ static int import(lua_State *L) {
   if (neap_workspace_import(ws, path, map, &made->net, &error) != NEAP_OK)
     return neap_lua_failure(L, &error);
   /* The workspace has the net too: this handle is the one to be found for it. */
-  neap_lua_remember_net(L, -1);
+  neap_lua_remember(L, -1, made->net);
   return 1;
 }
 
@@ -551,7 +514,7 @@ static int add_net(lua_State *L) {
   neap_workspace *ws = neap_lua_workspace_at(L, 1);
   neap_net *net = neap_lua_net_at(L, 2)->net;
   bool overwrite = lua_toboolean(L, 3);
-  neap_lua_remember_net(L, 2);
+  neap_lua_remember(L, 2, net);
   NEAP_LUA_TRY(L, store_net(ws, net, overwrite, &error));
   return 0;
 }
@@ -640,8 +603,6 @@ void neap_lua_open_workspace(lua_State *L) {
                                          {"_close", neap_lua_close, 1},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_WORKSPACE, "Workspace", meta, methods);
-  neap_lua_handles(L); /* made now, not in the midst of pushing one */
-  lua_pop(L, 1);
   static const neap_lua_reg functions[] = {{"new_workspace", new_workspace, 1},
                                            {"workspaces", workspaces, NEAP_LUA_ALONE | 0},
                                            {NULL, NULL, 0}};
