@@ -34,6 +34,25 @@ describe("net:const", function()
       return neap.net("f"):const(neap.tensor({ (1 << 60) + 1, 2 }, "i64"))
     end)
   end)
+
+  it("tells values apart that differ in a few upper bits of their last word", function()
+    for _, dtype in ipairs { "f64", "f32", "f16", "i64", "i32" } do
+      local net, names, n = neap.net "f", {}, 0
+      local function add(values)
+        local name = net:const(neap.tensor(values, dtype)).name
+        assert.is_nil(names[name], dtype)
+        names[name], n = values, n + 1
+      end
+
+      -- Whole numbers of f64 are told by bits that a product of 128 bits soon loses; signs are the
+      -- uppermost bits of all.
+      for i = 1, 300 do add(i) end
+      for i = 1, 300 do add { 1, i } end
+      for _, v in ipairs { { 1, 2, 3, 4 }, { 1, -2, 3, -4 }, { 1, -2, 3, 4 }, { 1, 2, 3, -4 },
+        { -1, 2, -3, 4 } } do add(v) end
+      assert.are.equal(605, n)
+    end
+  end)
 end)
 
 describe("a number of net:const", function()

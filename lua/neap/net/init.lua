@@ -145,7 +145,7 @@ local function literal(net, t)
   while state_of(net).outer do net = state_of(net).outer end
 
   -- The hash stands for the bytes; with dtype and shape it tells values apart.
-  local name = ("const_%s_%s_%s"):format(t.dtype, table.concat(t.shape, "x"), t:hash():sub(1, 16))
+  local name = ("const_%s_%s_%s"):format(t.dtype, table.concat(t.shape, "x"), t:hash())
   if net:_blob(name) then return handle(net, name) end
 
   -- The numbers go into the net as attributes, so that its text and files carry them.
