@@ -396,6 +396,28 @@ describe("Caffe's judging of detections", function()
     assert.same({ { -1, 1, 1, -1, -1 }, { -1, 2, 2, -1, -1 } }, { easy[1], easy[2] })
     assert.equal("01 01 00 01 -1-1 01 01 10", marks(easy))
   end)
+
+  it("judges by boxes of its picture that are there, and well enough met", function()
+    -- The first picture has a box that is hard to see, one that is not, and a row that is none
+    -- though it says a class; the second has one box.
+    local label = neap.tensor { {
+      { { 0, 1, 0, 0.5, 0.5, 1, 1, 1 }, { 0, 1, 0, 0, 0, 0.5, 0.5, 0 },
+        { -1, 1, 0, 0, 0.6, 0.3, 1, 0 } } }, {
+      { { 0, 1, 0, 0.6, 0, 1, 0.4, 0 }, { -1, 0, 0, 0, 0, 0, 0, 0 },
+        { -1, 0, 0, 0, 0, 0, 0, 0 } } } }
+    local found = neap.tensor { { {
+      { 0, 1, 0.9, 0, 0.6, 0.3, 1 },     -- where no box is: counts, whichever box is the nearest
+      { 0, 1, 0.8, 0, 0, 0.5, 0.2 },     -- too little of the second box
+      { 0, 1, 0.5, 0, 0, 0.5, 0.45 },    -- the second box, be it with a lower score
+      { 1, 1, 0.95, 0, 0, 0.5, 0.5 },    -- the second box, but in the other picture
+      { 1, 1, 0.3, 0.6, 0, 1, 0.4 } } } } -- right
+    local rows = kit.layer([[type: "DetectionEvaluate" detection_evaluate_param { num_classes: 2
+      evaluate_difficult_gt: false }]], { found, label })[1][1]
+    assert.same({ -1, 1, 2, -1, -1 }, rows[1])
+    for i, want in ipairs { "01", "01", "10", "01", "10" } do
+      assert.equal(want, ("%d%d"):format(rows[i + 1][4], rows[i + 1][5]), "detection " .. i)
+    end
+  end)
 end)
 
 describe("data of a detector", function()

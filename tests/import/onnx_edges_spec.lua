@@ -59,6 +59,30 @@ describe("at its ends an ONNX file", function()
     assert.same({ 0, 0, 2, 3 }, row(y))
   end)
 
+  it("stretches by a factor that leaves the number of pixels as it is", function()
+    local y = made(kit.node("Resize", { "x", "", "s" }, { "y" },
+      { mode = "linear", coordinate_transformation_mode = "asymmetric" }),
+      { floats("s", { 1 }, { 1.25 }) }, neap.tensor { 0, 1, 2 })
+    assert.is_true(y:close(neap.tensor { 0, 0.8, 1.6 }, { atol = 1e-6 }))
+  end)
+
+  it("reads the pixel of a place that is whole in 32 bits", function()
+    -- The fourth place is 3 / 0.6, where 0.6 in 32 bits is a little more.
+    local y = made(kit.node("Resize", { "x", "", "s" }, { "y" }, { mode = "nearest",
+      coordinate_transformation_mode = "asymmetric", nearest_mode = "floor" }),
+      { floats("s", { 1 }, { 0.6 }) }, neap.arange(0, 10):to "f32")
+    assert.same({ 0, 1, 3, 5, 6, 8 }, row(y))
+  end)
+
+  it("fills what lies before and behind an image, and no pixel of its ends", function()
+    local y = made(kit.node("Resize", { "x", "r", "", "n" }, { "y" },
+      { mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize",
+        extrapolation_value = 9.0 }),
+      { floats("r", { 2 }, { -0.25, 1.25 }), integers("n", { 7 }) },
+      neap.tensor { 1, 2, 3, 4, 5 })
+    assert.same({ 9, 1, 2, 3, 4, 5, 9 }, row(y))
+  end)
+
   it("splits into parts of which the last is smaller", function()
     local parts = made(kit.node("Split", { "x" }, { "a", "b" }, { num_outputs = 2 }), {},
       neap.tensor { 1, 2, 3, 4, 5 }, { "a", "b" })

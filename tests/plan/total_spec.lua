@@ -114,6 +114,26 @@ describe("a total that others share", function()
   end)
 end)
 
+describe("totals of two trainers of a model", function()
+  it("are one, the lower, where one is called while the other evaluates", function()
+    local free <close> = trainer {}
+    local need = free:step(rows(256)).held_bytes
+    for _, totals in ipairs { { need, 10 * need }, { 10 * need, need } } do
+      local outer <close>, model = trainer { total = totals[1] }
+      local inner <close> = trainer({ total = totals[2], recompute = false }, model)
+      inner:step(rows(16))
+      model:workspace():feed("other", neap.zeros(1024))
+      local given, err = rows(64), nil
+      given.batch, given.map = 64, function(batch)
+        err = refused(inner.step, inner, rows(256))
+        return batch
+      end
+      outer:evaluate(neap.data.tensors(given))
+      assert.are.equal(need, err.limit_bytes)
+    end
+  end)
+end)
+
 describe("a workspace's total", function()
   it("is kept by ws:init and by blobs whose shape changes", function()
     local ws <close> = neap.workspace { total = 1000 }

@@ -342,6 +342,24 @@ describe("a trainer", function()
     end
   end)
 
+  it("makes anew what a call that fails has closed for another's optimizer", function()
+    local model = nn.Sequential { input = { 5 }, nn.Linear { 5, 3 } }
+    local function make_one()
+      return neap.trainer { model = model, micro = 2,
+        optimizer = optim.SGD { lr = 0.1, momentum = 0.9 } }
+    end
+    local t <close> = make_one()
+    local other <close> = make_one()
+    local set = neap.data.tensors { x = good.x, y = good.y, batch = 4 }
+    t:step(good)
+    t:evaluate(set)
+    -- The other one's step has taken over the momentum: all programs of the first are closed by its
+    -- next step, one of rows that it has not had yet.
+    local want = other:step(good) and other:evaluate(set).loss
+    assert.is_false((pcall(t.step, t, { x = neap.ones(6, 5), y = labels(0, 1, 2, 0, 1, 9) })))
+    assert.are.equal(want, t:evaluate(set).loss)
+  end)
+
   it("forgets a data set that does not fit", function()
     local t <close> = make()
     local fresh <close> = make()
