@@ -3,12 +3,15 @@
  *
  * A scale is m 2^e with m a whole number of 31 bits. The sum times m loses 31 bits and, of a scale
  * below a half, -e more: it is rounded twice, first to the nearest with halves upwards, then to the
- * nearest with halves away from 0. Rounding once, with halves upwards, differs in a few of a
- * thousand results; some of TensorFlow Lite's kernels do one, some the other. Sums of 16-bit
- * integers have up to 48 bits; they are rounded once, and convolutions have 15 bits of the scale.
+ * nearest with halves away from 0. Sums of 16-bit integers have up to 48 bits and 15 bits of the
+ * scale; they are rounded once, halves upwards.
+ *
+ * Fully connected layers are another matter: TensorFlow Lite's reference multiplies in doubles and
+ * rounds once, halves away from 0. That differs in a few of a thousand results.
  */
 #include "ops/quantized.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -46,11 +49,6 @@ static int64_t within(int64_t x, int64_t least, int64_t most) {
 }
 
 /* The product as the format makes it, of a whole number within 32 bits. */
-static int64_t times_once(int64_t x, fixed f) {
-  int shift = 31 - f.left + f.right;
-  return (x * f.m + (INT64_C(1) << (shift - 1))) >> shift;
-}
-
 static int64_t times_twice(int64_t x, fixed f) {
   /* 2^left first, where 32 bits saturate; then m; then 2^right, which rounds once more. */
   int64_t wide = within(x * (INT64_C(1) << f.left), INT32_MIN, INT32_MAX);
@@ -76,8 +74,7 @@ static int64_t wide_product(int64_t x, int64_t m, int shift) {
   return (x * (m >> 16) + low + half) >> (shift - 16);
 }
 
-/* @param once whether all of the scale's bits count */
-static double times_wide(double x, fixed f, bool once) {
+static double times_wide(double x, fixed f) {
   if (x != x) return 0;
   x = fmin(fmax(x, -WIDE_SUM), WIDE_SUM);
   /* What saturates anyway is decided in a double, so that whole numbers meet only products that
@@ -85,7 +82,6 @@ static double times_wide(double x, fixed f, bool once) {
   int shift = 31 - f.left + f.right;
   double real = ldexp(x * (double)f.m, -shift);
   if (fabs(real) >= WIDE_RESULT) return copysign(WIDE_RESULT, real);
-  if (once) return (double)wide_product(llrint(x), f.m, shift);
   int64_t m = NEAP_MIN((f.m + 0x8000) >> 16, 0x7fff);
   return (double)wide_product(llrint(x), m, shift - 16);
 }
@@ -117,8 +113,8 @@ NEAP_MULTIVERSION static bool is_small(const double *x, int64_t n) {
 }
 
 /* What a tile is multiplied by: f[0] all of it, or each element with a scale of its own, `many`.
- * `factor` and `rest` are the two steps of rounding twice, or of once the one; `m` and `right` are
- * f's, in lists of their own. */
+ * `factor` and `rest` are the two steps of rounding twice; rounding once, `factor` is the scale. `m`
+ * and `right` are f's, in lists of their own. */
 typedef struct factors {
   bool many;
   int most_left;
@@ -127,44 +123,55 @@ typedef struct factors {
   int64_t m[TILE], right[TILE];
 } factors;
 
-/* x[i] times its scale, as the two functions above have it, of small numbers: products and halves
- * added to them are exact, so that floor and trunc cut what the shifts cut. */
-NEAP_INLINE void once_body(double *x, const factors *s, bool many, int64_t n) {
-  for (int64_t i = 0; i < n; i++) x[i] = floor(x[i] * s->factor[many ? i : 0] + 0.5);
-}
+/* x[i] times its scale, as times_twice has it, of small numbers: products and halves added to them
+ * are exact, so that floor and trunc cut what the shifts cut. */
 NEAP_INLINE void twice_body(double *x, const factors *s, bool many, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     double y = floor(x[i] * s->factor[many ? i : 0] + 0.5) * s->rest[many ? i : 0];
     x[i] = trunc(y + copysign(0.5, y));
   }
 }
-NEAP_MULTIVERSION static void scale_small(double *x, const factors *s, bool once, int64_t n) {
-  if (once && s->many) once_body(x, s, true, n);
-  if (once && !s->many) once_body(x, s, false, n);
-  if (!once && s->many) twice_body(x, s, true, n);
-  if (!once && !s->many) twice_body(x, s, false, n);
+NEAP_MULTIVERSION static void scale_small(double *x, const factors *s, int64_t n) {
+  if (s->many)
+    twice_body(x, s, true, n);
+  else
+    twice_body(x, s, false, n);
 }
 
-/* The same of any sums by scales below 1, as times_twice and times_once have it: all of it lies
- * within 32 bits, so that it goes many at a time. Whole numbers are told by their type alone: they
- * come as such. */
-NEAP_INLINE void shifts_body(const int64_t *sum, double *y, const factors *s, bool many, bool once,
+/* The same of any sums by scales below 1: all of it lies within 32 bits, so that it goes many at a
+ * time. Whole numbers are told by their type alone: they come as such. */
+NEAP_INLINE void shifts_body(const int64_t *sum, double *y, const factors *s, bool many,
                              int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     const int64_t m = s->m[many ? i : 0], right = s->right[many ? i : 0];
-    const int64_t mask = (INT64_C(1) << right) - 1, product = sum[i] * m;
-    const int64_t near = (product + (INT64_C(1) << 30)) >> 31;
+    const int64_t mask = (INT64_C(1) << right) - 1;
+    const int64_t near = (sum[i] * m + (INT64_C(1) << 30)) >> 31;
     const int64_t above = (near & mask) > (mask >> 1) + (near < 0);
-    const int64_t single = (product + (INT64_C(1) << (right + 30))) >> (right + 31);
-    y[i] = (double)(once ? single : (near >> right) + above);
+    y[i] = (double)((near >> right) + above);
   }
 }
 NEAP_MULTIVERSION static void scale_by_shifts(const int64_t *sum, double *y, const factors *s,
-                                              bool once, int64_t n) {
-  if (once && s->many) shifts_body(sum, y, s, true, true, n);
-  if (once && !s->many) shifts_body(sum, y, s, false, true, n);
-  if (!once && s->many) shifts_body(sum, y, s, true, false, n);
-  if (!once && !s->many) shifts_body(sum, y, s, false, false, n);
+                                              int64_t n) {
+  if (s->many)
+    shifts_body(sum, y, s, true, n);
+  else
+    shifts_body(sum, y, s, false, n);
+}
+
+/* The double below a half. Added to a number before its fraction is cut it rounds halves away from
+ * 0, as C's round does; a half itself would take what lies just below one along. */
+#define NEARLY_HALF 0x1.fffffffffffffp-2
+
+/* The products of doubles, rounded once. NaN is 0; nothing below makes one, since no sum and no
+ * scale is infinite. */
+NEAP_MULTIVERSION static void scale_once(double *x, const factors *s, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    double bound = x[i] == x[i] ? x[i] : 0;
+    bound = bound > -WIDE_SUM ? bound : -WIDE_SUM;
+    bound = bound < WIDE_SUM ? bound : WIDE_SUM;
+    double y = bound * s->factor[s->many ? i : 0];
+    x[i] = trunc(y + copysign(NEARLY_HALF, y));
+  }
 }
 
 /* Within 32 bits; NaN is 0. */
@@ -177,26 +184,27 @@ NEAP_MULTIVERSION static void to_whole(const double *x, int64_t *sum, int64_t n)
   }
 }
 
-static void scale_large(double *x, const factors *s, bool once, int64_t n) {
+static void scale_large(double *x, const factors *s, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    const fixed f = s->f[s->many ? i : 0];
     double bound = fmin(fmax(x[i], (double)INT32_MIN), (double)INT32_MAX);
     int64_t sum = x[i] != x[i] ? 0 : llrint(bound);
-    x[i] = (double)(once ? times_once(sum, f) : times_twice(sum, f));
+    x[i] = (double)times_twice(sum, s->f[s->many ? i : 0]);
   }
 }
 
 static void scale(double *x, const factors *s, bool once, bool wide, int64_t n) {
-  if (wide)
-    for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], s->f[s->many ? i : 0], once);
+  if (once)
+    scale_once(x, s, n);
+  else if (wide)
+    for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], s->f[s->many ? i : 0]);
   else if (s->most_left <= 8 && is_small(x, n))
-    scale_small(x, s, once, n);
+    scale_small(x, s, n);
   else if (s->most_left == 0) {
     int64_t sum[TILE];
     to_whole(x, sum, n);
-    scale_by_shifts(sum, x, s, once, n);
+    scale_by_shifts(sum, x, s, n);
   } else {
-    scale_large(x, s, once, n);
+    scale_large(x, s, n);
   }
 }
 
@@ -216,6 +224,9 @@ static double power_of_two(int e) {
   return x;
 }
 
+/* A scale as a double that can be multiplied with: what is none is 0. */
+static double real_of(double scale) { return scale > 0 ? fmin(scale, DBL_MAX) : 0; }
+
 /* Of channels [from, from + n), `times` times one after another. */
 static void fill_factors(const job *k, factors *s, int64_t from, int64_t n, int64_t times) {
   const double *scales = (const double *)k->call->in[SCALE].data + from;
@@ -226,8 +237,7 @@ static void fill_factors(const job *k, factors *s, int64_t from, int64_t n, int6
     s->f[i] = f;
     /* Powers of two, so that nothing is rounded. */
     s->rest[i] = power_of_two(-f.right);
-    s->factor[i] = (double)f.m * power_of_two(f.left - 31);
-    if (k->once) s->factor[i] *= s->rest[i];
+    s->factor[i] = k->once ? real_of(scales[i]) : (double)f.m * power_of_two(f.left - 31);
     s->m[i] = f.m, s->right[i] = f.right;
     s->bias[i] = k->bias == NULL ? 0 : k->bias[k->many_bias ? from + i : 0];
     s->most_left = NEAP_MAX(s->most_left, f.left);
@@ -272,20 +282,20 @@ static void put(const job *k, const double *x, int64_t at, int64_t n) {
 
 /* ---- bytes of small sums --------------------------------------------------------------------- */
 
-/* What most tiles are, in one go: small sums, results that are bytes. Adding 1.5 2^52 rounds to a
- * whole number; one above what was rounded is one too many for a floor, which loops that make i32
- * would call one by one. The cast to i32 cuts the fraction. */
+/* What most tiles are, in one go: small sums, results that are bytes. Rounding twice, adding
+ * 1.5 2^52 rounds to a whole number; one above what was rounded is one too many for a floor, which
+ * loops that make i32 would call one by one. The cast to i32 cuts the fraction. */
 NEAP_INLINE void byte_body(const job *k, const factors *s, bool many, bool once, const double *x,
                            int32_t *y, int64_t n) {
   const double whole = 0x1.8p52;
   const int32_t zero = (int32_t)k->zero, least = (int32_t)k->least, most = (int32_t)k->most;
   for (int64_t i = 0; i < n; i++) {
-    double v = x[i] * s->factor[many ? i : 0] + 0.5, near = (v + whole) - whole;
-    near = near > v ? near - 1 : near;
+    double near = x[i] * s->factor[many ? i : 0];
     if (!once) {
-      near *= s->rest[many ? i : 0];
-      near += copysign(0.5, near);
+      double v = near + 0.5, nearest = (v + whole) - whole;
+      near = (nearest > v ? nearest - 1 : nearest) * s->rest[many ? i : 0];
     }
+    near += copysign(once ? NEARLY_HALF : 0.5, near);
     int32_t q = (int32_t)near + zero;
     q = NEAP_MAX(q, least);
     y[i] = NEAP_MIN(q, most);
@@ -438,8 +448,8 @@ const neap_op neap_op_Requantize = {
     "Sums of products of integers in integers of another scale, in fixed point as "
     "TensorFlow Lite's nets have it.",
   .math =
-    "y = min(max(zero + round((x + b) scale), least), most), scale to 31 bits, rounded twice or "
-    "once",
+    "y = min(max(zero + round((x + b) scale), least), most), scale to 31 bits, rounded twice, or "
+    "scale as it is, rounded once",
   .example = "net:Requantize({\"sum\", \"scale\"}, \"y\", {to = \"i8\", zero = -3})",
   .source = "TensorFlow Lite 8-bit quantization specification; gemmlowp, fixedpoint.h",
   .inputs = {{"x", "any shape; whole numbers within 32 bits, or 48", NEAP_BIT(I32) | NEAP_WIDE},
@@ -453,16 +463,17 @@ const neap_op neap_op_Requantize = {
             [LEAST] = {"least", "the least that y has", NEAP_ATTR_INT, .value = {.i = INT32_MIN}},
             [MOST] = {"most", "the most that y has", NEAP_ATTR_INT, .value = {.i = INT32_MAX}},
             [AXIS] = {"axis", "the dimension of the channels", NEAP_ATTR_AXIS, .value = {.i = 1}},
-            [ONCE] = {"once", "round once, with halves upwards", NEAP_ATTR_BOOL},
+            [ONCE] = {"once", "scale in doubles and round once, with halves away from 0",
+                      NEAP_ATTR_BOOL},
             [WIDE] = {"wide",
-                      "sums within 48 bits, rounded once; of a scale of 15 bits unless once",
+                      "sums within 48 bits, by 15 bits of the scale, unless once",
                       NEAP_ATTR_BOOL}},
   .infer = infer,
   .no_grad = true,
   .nan = NEAP_NAN_DECIDES,
   .special =
-    "NaN counts as 0, infinities as the bounds of 32 bits, or 48; a scale that is none counts as "
-    "0",
+    "NaN counts as 0, infinities as the bounds of 32 bits, or of 48 where wide or once; a scale that "
+    "is none counts as 0",
   .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_WIDE | NEAP_BIT(I32)),
   .cases =
     "{ {x={{2,3,7}, dtype=\"i32\", low=-9000, high=9000}, scale={{3}, dtype=\"f64\", low=0.001, "

@@ -246,6 +246,16 @@ case("ABS i16", "ABS", nil, { q16(0.00047, 64) }, { q16(0.00094, 64) })
 case("LOGISTIC i16", "LOGISTIC", nil, { q16(0.0005, 24) }, { q16(1 / 32768, 24) })
 case("TANH i16", "TANH", nil, { q16(1 / 4096, 24) }, { q16(1 / 32768, 24) })
 case("SOFTMAX i16", "SOFTMAX", { 9, r(1) }, { q16(0.0002, 4, 9) }, { q16(1 / 32768, 4, 9) })
+for _, op in ipairs { "EXP", "LOG" } do
+  case(op .. " i16", op, nil, { q16(0.0002, 40) }, { q16(0.00031, 40) })
+end
+case("GELU i16", "GELU", { 116, b(0) }, { q16(0.0001, 40) }, { q16(0.00008, 40) })
+case("GELU i16 tanh", "GELU", { 116, b(1) }, { q16(0.0001, 40) }, { q16(0.00008, 40) })
+case("EXP i16 beyond floats", "EXP", nil, { q16(0.003, 40) }, { q16(0.00031, 40) })
+local positive = q16(0.0004, 40)
+positive.data = {}
+for k = 1, 40 do positive.data[k] = k * 3719 % 32768 end
+case("RSQRT i16", "RSQRT", nil, { positive }, { q16(0.0005, 40) })
 case("ADD i16", "ADD", { 11, b(0), b(0) }, { q16(0.0004, 6), q16(0.0003, 6) }, { q16(0.0006, 6) })
 case("CONV_3D", "CONV_3D", { 106, b(0), i(1), i(2), i(2), b(0), i(1), i(1), i(1) },
   { f(1, 2, 3, 3, 2), known(f(2, 2, 2, 2, 2), 0.5) }, { f(1, 2, 2, 2, 2) })
@@ -256,13 +266,25 @@ case("CONV_3D of five sizes", "CONV_3D",
 case("HARD_SWISH i8 of small steps", "HARD_SWISH", nil, { q(0.004, 3, 64) }, { q(0.002, -10, 64) })
 case("TRANSPOSE_CONV beyond its windows", "TRANSPOSE_CONV", { 49, b(0), i(2), i(2), b(0) },
   { list { 1, 4, 4, 1 }, known(f(1, 1, 1, 2)), f(1, 2, 2, 2) }, { f(1, 4, 4, 1) })
--- A bias of 32 bits says that sums of 16-bit activations have as many: they are rounded twice. None
--- is negative: halves of such go up in some of TensorFlow Lite's kernels, away from 0 in others.
-local signs = { 1, 0, -1, 1, 1, 0, -1, 0, 1, -1, 1, 0, 0, 1, -1, 1, 0, 1 }
-case("FULLY_CONNECTED i16 with a short bias", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
-  { q16(0.0005, 6, 9), { type = "i8", shape = { 2, 9 }, data = signs, scale = { 0.01 },
-    zero = { 0 } }, { type = "i32", shape = { 2 }, data = { 100301, 119598 }, scale = { 5e-6 } } },
-  { q16(0.000038, 6, 2) })
+-- Sums that are halves, above and below 0, in each dtype; a bias of 32 bits says that sums of
+-- 16-bit activations have as many.
+local halves = { type = "i8", shape = { 3, 4 }, data = { 1, 0, 0, 0, 2, 1, -1, 0, 0, 3, 0, 1 },
+  scale = { 0.25 }, zero = { 0 } }
+local short_bias = { type = "i32", shape = { 3 }, data = { 1, -1, 3 }, scale = { 2^-12 } }
+local near_zero = { type = "u8", shape = { 3, 4 }, data = {}, scale = { 0.25 }, zero = { 128 } }
+for k, w in ipairs(halves.data) do near_zero.data[k] = 128 + w end
+case("FULLY_CONNECTED i16 of halves", "FULLY_CONNECTED", { 8, b(0), b(0), b(0), b(0), b(2) },
+  { q16(2^-10, 6, 4), halves, short_bias }, { q16(2^-11, 6, 3) })
+case("FULLY_CONNECTED i16 of halves without a bias", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
+  { q16(2^-10, 6, 4), halves, false }, { q16(2^-10, 6, 3) })
+case("FULLY_CONNECTED i8 of halves", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
+  { q(2^-10, 3, 6, 4), halves, short_bias }, { q(2^-9, 3, 6, 3) })
+case("FULLY_CONNECTED u8 of halves", "FULLY_CONNECTED", { 8, b(0), b(0), b(0) },
+  { u(2^-10, 3, 6, 4), near_zero, short_bias }, { u(2^-9, 100, 6, 3) })
+case("FULLY_CONNECTED i16 with a short bias", "FULLY_CONNECTED",
+  { 8, b(0), b(0), b(0), b(0), b(2) }, { q16(0.0005, 6, 9), known(q(0.01, 0, 2, 9)),
+    { type = "i32", shape = { 2 }, data = { 100301, -119598 }, scale = { 5e-6 } } },
+  { q16(0.0025, 6, 2) })
 -- Sums of 16-bit activations, beyond 32 bits.
 local function wide_bias(scale)
   return { type = "i64", shape = { 2 }, data = { 3000000000, -4000000000 }, scale = { scale } }
@@ -280,6 +302,9 @@ case("TRANSPOSE_CONV i16", "TRANSPOSE_CONV", { 49, b(0), i(2), i(2), b(0) },
     q16(0.0005, 1, 2, 2, 5) }, { q16(0.0007, 1, 4, 4, 2) })
 case("BATCH_MATMUL i16", "BATCH_MATMUL", { 101, b(0), b(0) }, { q16(0.0005, 3, 5),
   q16(0.0004, 5, 6) }, { q16(0.015, 3, 6) })
+-- Scales whose product as a float has another multiplier.
+case("BATCH_MATMUL i16 by a float", "BATCH_MATMUL", { 101, b(1), b(0) }, { q16(0.000831, 5, 3),
+  q16(0.000524, 5, 6) }, { q16(0.0136, 3, 6) })
 case("FULLY_CONNECTED", "FULLY_CONNECTED", { 8, b(1), b(0), b(0) },
   { f(2, 2, 3), known(f(2, 3)), known(f(2)) }, { f(4, 2) })
 case("FULLY_CONNECTED kept", "FULLY_CONNECTED", { 8, b(0), b(0), b(1) },

@@ -19,8 +19,11 @@ local function twice(sum, m, right)
   return y // (1 << right) + (up and 1 or 0)
 end
 
-local function once(sum, m, right)
-  return (sum * m + (1 << (30 + right))) // (1 << (31 + right))
+--- The product of doubles to the nearest, halves away from 0.
+local function once(sum, scale)
+  local y = math.abs(sum * scale)
+  local whole = math.floor(y) + (y - math.floor(y) >= 0.5 and 1 or 0)
+  return sum < 0 and -whole or whole
 end
 
 describe("Requantize", function()
@@ -43,7 +46,7 @@ describe("Requantize", function()
       local b = core.eager("Requantize", { x, s }, { to = "i64", once = true }):totable()
       for i, sum in ipairs(sums) do
         assert.equal(twice(sum, m, right), a[i])
-        assert.equal(once(sum, m, right), b[i])
+        assert.equal(once(sum, scale), b[i])
         n = n + 1
       end
     end
@@ -75,8 +78,9 @@ describe("Requantize", function()
         for i, sum in ipairs(sums) do
           local c = #shape == 2 and (i - 1) % channels or (i - 1) // 10 % channels
           local m, right = fixed(scales[c + 1])
-          local wanted = (is_once and once or twice)(sum + short[c + 1], m, right) + range[3]
-          assert.equal(math.max(range[1], math.min(range[2], wanted)), y[i])
+          local whole = sum + short[c + 1]
+          local wanted = is_once and once(whole, scales[c + 1]) or twice(whole, m, right)
+          assert.equal(math.max(range[1], math.min(range[2], wanted + range[3])), y[i])
         end
       end
     end
@@ -97,10 +101,7 @@ describe("Requantize", function()
         :totable()
       for i, sum in ipairs(sums) do
         assert.equal((sum * few + (1 << (14 + right))) // (1 << (15 + right)), a[i])
-        -- The product has 78 bits: the lower part, of 24 bits of the sum, gives what it carries.
-        local low = ((sum & 0xffffff) * m + (1 << (30 + right))) // (1 << 24)
-        local y = ((sum // (1 << 24)) * m + low) // (1 << (7 + right))
-        assert.equal(y, b[i])
+        assert.equal(once(sum, scale), b[i])
       end
     end
   end)
@@ -145,10 +146,24 @@ describe("Requantize", function()
       local a = core.eager("Requantize", { x, s }, { to = "i32" }):totable()
       local b = core.eager("Requantize", { x, s }, { to = "i64", once = true }):totable()
       assert.equal(twice(sum, m, 0), a[1])
-      assert.equal(once(sum, m, 0), b[1])
+      assert.equal(once(sum, m / 2^31), b[1])
       n = n + 1
     end
     assert.equal(7, n)
+  end)
+
+  it("rounds halves away from 0 where it rounds once, and nothing below a half", function()
+    local below = 0.5 - 2^-54
+    for _, to in ipairs { "i8", "i16", "i32" } do
+      local function of(sums, scale)
+        return core.eager("Requantize", { neap.tensor(sums, "f64"), neap.tensor(scale, "f64") },
+          { to = to, once = true }):totable()
+      end
+      assert.same({ 1, -1, 2, -2, 3, -3 }, of({ 1, -1, 3, -3, 5, -5 }, 0.5))
+      assert.same({ 0, 0, 1, -1, 1, -1 }, of({ 1, -1, 2, -2, 3, -3 }, below))
+      -- Beyond the numbers that the loops for small ones take.
+      assert.same({ 33, -33, 0 }, of({ 65 << 40, -65 << 40, 1 }, 2.0^-41))
+    end
   end)
 
   it("counts the least scale that the format has, and saturates by large ones", function()
@@ -187,7 +202,8 @@ describe("Requantize", function()
         local s = neap.tensor(scale, "f64")
         return core.eager("Requantize", { x, s }, { to = to or "i8", once = once }):totable()
       end
-      assert.same({ 0, 1 << 30, -1 << 30, 3 }, of(0.5, "i32"))
+      assert.same(once and { 0, 2^31 - 1 | 0, -2^31 | 0, 3 } or { 0, 1 << 30, -1 << 30, 3 },
+        of(0.5, "i32"))
       for _, scale in ipairs { 0, -1, 0 / 0, -inf, 1e-300 } do
         assert.same({ 0, 0, 0, 0 }, of(scale))
       end

@@ -65,10 +65,9 @@ local function product_with(n, f, attrs, x, w, b)
   -- Integers: exact sums, brought to the result's scale.
   local sums, short = I.sums(n, f, x, w, b, attrs)
   -- Of 16 bits sums have 64, unless a bias of 32 says that they have as many.
-  local is_16 = reads[1].dtype == "i16"
-  local wide = is_16 and not (b and reads[3].dtype == "i32")
+  local wide = reads[1].dtype == "i16" and not (b and reads[3].dtype == "i32")
   return I.requantised(n, sums, I.product_scales(reads[1], reads[2], y), 2, y,
-    { once = attrs == nil and wide == is_16, wide = wide, short = short })
+    { once = attrs == nil, wide = wide, short = short })
 end
 
 local function bias(n) return n.inputs[3] and n:x(3) or nil end
@@ -172,8 +171,9 @@ local function batch_matmul(n)
     return t.zero[1] == 0 and v or F.Sub { v, kit.number(t.zero[1], "f64") }
   end
   local sums = F.MatMul({ wide(a, reads[1]), wide(b, reads[2]) }, attrs)
-  return I.requantised(n, sums, { reads[1].scale[1] * reads[2].scale[1] / y.scale[1] }, nil, y,
-    { wide = reads[1].dtype == "i16" })
+  -- The product of two scales is a float here.
+  local scale = T.f32(reads[1].scale[1] * reads[2].scale[1]) / y.scale[1]
+  return I.requantised(n, sums, { scale }, nil, y, { wide = reads[1].dtype == "i16" })
 end
 
 -- ---- fully connected ----------------------------------------------------------------------------

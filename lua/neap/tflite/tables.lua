@@ -135,8 +135,15 @@ local function look_up(n, list, x, least, name, dtype)
   return T.onnx(n, "Gather", { operand(n, list, name, dtype), at }, { axis = 0 })
 end
 
---- A builder that looks up what f(t, y) -> function of q gives, where input and result are of
--- dtypes[1], [2]; of other dtypes `other` builds it.
+--- All numbers of tensor t through g.
+local function all_of(t, g)
+  local range, list = T.ranges[t.dtype], {}
+  for q = range[1], range[2] do list[#list + 1] = g(q) end
+  return list
+end
+
+--- A builder that looks up what f(n, t, y) -> list gives for each number of t, where the dtype of
+-- the input has that of the result in `dtypes`; of others `other` builds it.
 local function by_table(f, dtypes, other)
   return function(n)
     local t, y = T.quantised(n.row.reads[1]), T.quantised(n.row.makes[1])
@@ -144,32 +151,112 @@ local function by_table(f, dtypes, other)
       return other(n)
     end
     local xs, first = T.together(n, 1)
-    local range, g, list = T.ranges[t.dtype], f(t, y), {}
-    for q = range[1], range[2] do list[#list + 1] = g(q) end
-    return T.as(n, look_up(n, list, xs[1], range[1], n.row.name .. "/table", y.dtype), first)
+    local least = T.ranges[t.dtype][1]
+    return T.as(n, look_up(n, f(n, t, y), xs[1], least, n.row.name .. "/table", y.dtype), first)
+  end
+end
+
+-- ---- functions of 16 bits by lines --------------------------------------------------------------
+
+--- The nearest whole number, halves away from 0; of an infinity or NaN itself.
+local function whole(x) return x < 0 and -((0.5 - x) // 1) or (x + 0.5) // 1 end
+
+--- A float of the table as 16 bits. Where a function leaves the range of floats the standard's
+-- formula has made a NaN, which becomes 0.
+local function table_entry(x) return x ~= x and 0 or math.tointeger(half_word(x)) end
+local function wrapped(x) return (x + 32768 & 0xffff) - 32768 end
+
+--- A function as 16 bits of each of 16 bits: by 512 lines, whose begins are moved by half of what
+-- their middles are off.
+-- @param f(list) -> what the function gives for each of these numbers
+-- @param low, high what the least and the largest of 16 bits stand for
+-- @param share how many steps of the result 1 is
+-- @param float(x) x as the kernel keeps it: T.f32, where it has floats
+local function by_lines(f, low, high, share, float)
+  local step, at, out = float(float(high - low) / 512), {}, {}
+  local half = float(step / 2)
+  for i = 0, 511 do
+    local begin = float(low + float(i * step))
+    at[2 * i + 1], at[2 * i + 2] = begin, float(begin + half)
+  end
+  -- Lines end where the next one begins but for the last bit: low + 512 step is not always high.
+  at[1025], at[1026] = float(low + float(512 * step)), high
+  local y = f(at)
+  for i, value in ipairs(y) do y[i] = float(value * share) end
+
+  local lut = {}
+  for i = 0, 511 do
+    local begin = whole(y[2 * i + 1])
+    local middle = whole(float(float(y[2 * i + 3] + begin) / 2))
+    local off = whole(float(float(middle - whole(y[2 * i + 2])) / 2))
+    lut[i] = table_entry(begin - off)
+  end
+  lut[512] = table_entry(whole(y[1026]))
+  for v = -32768, 32767 do
+    local i = 256 + v // 128
+    local slope = wrapped(lut[i + 1] - lut[i])
+    out[#out + 1] = wrapped(lut[i] + (slope * (v & 127) + 64) // 128)
+  end
+  return out
+end
+
+--- An op of Neap's of each number of a list: computed in `dtype`, then a float.
+local function through(name, list, dtype)
+  return kit.map(F[name](core.tensor(list, dtype or "f64")):totable(), T.f32)
+end
+
+local function gelu(list)
+  local arguments = kit.map(list, function(x) return T.f32(x * T.f32(-0.5 ^ 0.5)) end)
+  -- C's erfcf, whose last bit is not always that of the true number, is what the kernel takes, too.
+  local share = through("Erfc", arguments, "f32")
+  return kit.map(list, function(x, i) return T.f32(0.5 * x * share[i]) end)
+end
+
+local function gelu_tanh(list)
+  local root = T.f32((2 / math.pi) ^ 0.5)
+  local arguments = kit.map(list, function(x)
+    local cube = T.f32(T.f32(T.f32(T.f32(0.044715) * x) * x) * x)
+    return T.f32(root * T.f32(x + cube))
+  end)
+  local share = through("Tanh", arguments)
+  return kit.map(list, function(x, i) return T.f32(0.5 * x * T.f32(1 + share[i])) end)
+end
+
+--- Those above 0 by an op of Neap's, others are `other`.
+local function above_zero(name, list, other)
+  local positive = kit.map(list, function(x) return x > 0 and x or 1 end)
+  local y = through(name, positive)
+  return kit.map(list, function(x, i) return x > 0 and y[i] or other end)
+end
+
+-- What has no logarithm or root is the end of the result's range.
+local by_line = {
+  EXP = function(list) return through("Exp", list) end,
+  GELU = function(list, n) return (n:flag "approximate" and gelu_tanh or gelu)(list) end,
+  LOG = function(list, _, scale) return above_zero("Log", list, T.f32(-32768 * scale)) end,
+  RSQRT = function(list, _, scale)
+    local roots = above_zero("Sqrt", list, 1)
+    return kit.map(list, function(x, i)
+      return T.f32(x > 0 and 1 / roots[i] or 32767 * scale)
+    end)
+  end,
+}
+
+--- The table of a function of `by_line` for a node from tensor t to y.
+local function lines_of(f)
+  return function(n, t, y)
+    local from, to = T.f32(t.scale[1]), T.f32(y.scale[1])
+    local function ends(scale, zero)
+      return T.f32(scale * (-32768 - zero)), T.f32(scale * (32767 - zero))
+    end
+    local low, high = ends(from, t.zero[1])
+    local least, most = ends(to, y.zero[1])
+    local share = T.f32(65536 / T.f32(most - least))
+    return by_lines(function(list) return f(list, n, to) end, low, high, share, T.f32)
   end
 end
 
 -- ---- SOFTMAX of 16 bits -------------------------------------------------------------------------
-
---- f of [low, high] by 512 lines, as half words of 2^15: at each of 2^16 places. Each line's begin
--- is moved by half of what its middle is off.
-local function by_lines(f, low, high)
-  local step, lut, out = (high - low) / 512, {}, {}
-  local function whole(x) return x < 0 and math.ceil(x - 0.5) or math.floor(x + 0.5) end
-  local function at(x) return whole(f(x) * 32768) end
-  for i = 0, 511 do
-    local begin = at(low + i * step)
-    local middle = whole((f(low + (i + 1) * step) * 32768 + begin) / 2)
-    lut[i] = half_word(begin - whole((middle - at(low + i * step + step / 2)) / 2))
-  end
-  lut[512] = half_word(at(high))
-  for v = -32768, 32767 do
-    local i = 256 + v // 128
-    out[#out + 1] = lut[i] + (((lut[i + 1] - lut[i]) * (v & 127) + 64) // 128)
-  end
-  return out
-end
 
 --- exp of what each element is below its row's largest, and 2^15 of it over their sum.
 local function softmax(n)
@@ -181,7 +268,11 @@ local function softmax(n)
   local scale = T.f32(t.scale[1]) * T.f32(n:float("beta", 0)) / (10 / 65535)
   local below = F.Requantize({ F.Sub { x, row("Max", x) }, number(scale, "f64") }, { to = "i32" })
   local place = F.Clamp(F.Add { below, number(32767) }, { min = -32768, max = 32767 })
-  local exps = kit.cast(look_up(n, by_lines(math.exp, -10, 0), place, -32768,
+  local function lines(f, low, high)
+    return by_lines(function(list) return kit.map(list, f) end, low, high, 32768,
+      function(v) return v end)
+  end
+  local exps = kit.cast(look_up(n, lines(math.exp, -10, 0), place, -32768,
     n.row.name .. "/exp", "i16"), "i64")
   local sum = row("Sum", exps)
   -- How many bits the sum has: so often it can be halved.
@@ -192,7 +283,7 @@ local function softmax(n)
   local share = F.ShiftRight { F.Add { wide, number(1 << 13, "i64") }, number(14, "i64") }
   share = F.Clamp(F.Sub { share, number((1 << 15) + (1 << 16), "i64") },
     { min = -32768, max = 32767 })
-  local inverse = kit.cast(look_up(n, by_lines(function(v) return 1 / (1 + v) end, 0, 1), share,
+  local inverse = kit.cast(look_up(n, lines(function(v) return 1 / (1 + v) end, 0, 1), share,
     -32768, n.row.name .. "/inverse", "i16"), "i64")
   local shift = F.Sub { bits, number(1, "i64") }
   local half = F.ShiftLeft { number(1, "i64"), F.Sub { shift, number(1, "i64") } }
@@ -202,9 +293,13 @@ end
 
 --- Puts the builders in the places of those that compute with numbers, which stay for other dtypes.
 return function(op)
-  op.HARD_SWISH = by_table(hard_swish, { i8 = "i8", u8 = "u8" }, op.HARD_SWISH)
-  op.LOGISTIC = by_table(logistic, { i16 = "i16" }, op.LOGISTIC)
-  op.TANH = by_table(tanh, { i16 = "i16" }, op.TANH)
+  local function each(f) return function(_, t, y) return all_of(t, f(t, y)) end end
+  op.HARD_SWISH = by_table(each(hard_swish), { i8 = "i8", u8 = "u8" }, op.HARD_SWISH)
+  op.LOGISTIC = by_table(each(logistic), { i16 = "i16" }, op.LOGISTIC)
+  op.TANH = by_table(each(tanh), { i16 = "i16" }, op.TANH)
+  for name, f in pairs(by_line) do
+    op[name] = by_table(lines_of(f), { i16 = "i16" }, op[name])
+  end
   local real = op.SOFTMAX
   function op.SOFTMAX(n)
     local t, y = T.quantised(n.row.reads[1]), T.quantised(n.row.makes[1])
