@@ -113,8 +113,8 @@ NEAP_MULTIVERSION static bool is_small(const double *x, int64_t n) {
 }
 
 /* What a tile is multiplied by: f[0] all of it, or each element with a scale of its own, `many`.
- * `factor` and `rest` are the two steps of rounding twice; rounding once, `factor` is the scale. `m`
- * and `right` are f's, in lists of their own. */
+ * `factor` and `rest` are the two steps of rounding twice; rounding once, `factor` is the scale.
+ * `m` and `right` are f's, in lists of their own. */
 typedef struct factors {
   bool many;
   int most_left;
@@ -472,8 +472,8 @@ const neap_op neap_op_Requantize = {
   .no_grad = true,
   .nan = NEAP_NAN_DECIDES,
   .special =
-    "NaN counts as 0, infinities as the bounds of 32 bits, or of 48 where wide or once; a scale that "
-    "is none counts as 0",
+    "NaN counts as 0, infinities as the bounds of 32 bits, or of 48 where wide or once; a scale "
+    "that is none counts as 0",
   .kernels = NEAP_REF_CHOOSE(choose, run, NEAP_WIDE | NEAP_BIT(I32)),
   .cases =
     "{ {x={{2,3,7}, dtype=\"i32\", low=-9000, high=9000}, scale={{3}, dtype=\"f64\", low=0.001, "

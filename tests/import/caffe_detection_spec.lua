@@ -91,6 +91,43 @@ local function distance(d, is_l2)
   return math.abs(d) < 1 and 0.5 * d * d or math.abs(d) - 0.5
 end
 
+--- The corners that a prior becomes by what is said of it; CORNER alone.
+local function decode(said, prior, variance)
+  local out = {}
+  for k = 1, 4 do out[k] = prior[k] + said[k] * variance[k] end
+  return out
+end
+
+--- Of candidates {loss, prior}, best first, those without what a better one covers.
+local function without_covered(list, corners, o)
+  local left = {}
+  for i, row in ipairs(list) do
+    local keep = (not o.top or i <= o.top) and area(corners[row[2]]) >= 1e-5
+    for _, other in ipairs(left) do
+      keep = keep and jaccard(corners[row[2]], corners[other[2]]) <= o.nms
+    end
+    if keep then left[#left + 1] = row end
+  end
+  return left
+end
+
+--- What the sum takes of one image by mining: {[prior] = true}.
+local function mine(image, priors, variances, of, most, boxes, loss, o)
+  local list, own, selected, corners = {}, 0, {}, {}
+  for p in ipairs(priors) do
+    own = own + (of[p] and 1 or 0)
+    corners[p] = o.by_prior and priors[p] or decode(image.loc[p], priors[p], variances[p])
+    local may = of[p] == nil and most[p] < (o.neg_overlap or 0.5)
+    if o.hard then may = #boxes > 0 end
+    if may then list[#list + 1] = { loss[p], p } end
+  end
+  table.sort(list, function(a, b) return a[1] > b[1] end)
+  if o.nms then list = without_covered(list, corners, o) end
+  local count = o.hard and (o.sample or 64) or math.floor(own * (o.ratio or 3))
+  for k = 1, math.min(#list, count) do selected[list[k][2]] = true end
+  return selected
+end
+
 --- The loss of images {loc = {P of 4}, conf = {P of C}, boxes = rows of 8}.
 local function reference(images, priors, variances, o)
   local place, class, n_pos, background = 0, 0, 0, o.background or 0
@@ -104,25 +141,30 @@ local function reference(images, priors, variances, o)
     end
 
     local of, most = match(boxes, priors, o)
-    local own, rest = 0, {}
+    local own, loss, places = 0, {}, {}
     for p in ipairs(priors) do
       local box = of[p] and boxes[of[p]]
-      local loss = class_loss(image.conf[p], box and box.class or background, o.logistic)
+      -- Independent classes that are not mined: what has no box is of no class.
+      local class_without = o.mines == false and o.logistic and -1 or background
+      loss[p] = class_loss(image.conf[p], box and box.class or class_without, o.logistic)
+      places[p] = 0
       if box then
-        own, class = own + 1, class + loss
         local t = encode(o.code or "CORNER", box, priors[p], variances[p])
+        local said = o.apart and image.loc[p][box.class + 1] or image.loc[p]
         for k = 1, 4 do
-          local said = image.loc[p][k] / (o.exact and variances[p][k] or 1)
-          place = place + distance(said - t[k], o.l2)
+          local d = said[k] / (o.exact and variances[p][k] or 1) - t[k]
+          places[p] = places[p] + distance(d, o.l2)
         end
-      elseif o.mines == false then
-        class = class + loss
-      elseif of[p] == nil and most[p] < (o.neg_overlap or 0.5) then
-        rest[#rest + 1] = loss
       end
     end
-    table.sort(rest, function(a, b) return a > b end)
-    for k = 1, math.min(#rest, math.floor(own * (o.ratio or 3))) do class = class + rest[k] end
+    local both = {}
+    for p in ipairs(priors) do both[p] = loss[p] + (o.hard and places[p] or 0) end
+    local selected = o.mines ~= false and mine(image, priors, variances, of, most, boxes, both, o)
+    for p in ipairs(priors) do
+      local is_own = of[p] and (not o.hard or selected[p])
+      if is_own then own, place = own + 1, place + places[p] end
+      if is_own or not selected or of[p] == nil and selected[p] then class = class + loss[p] end
+    end
     n_pos = n_pos + own
   end
   local over = ({ FULL = #images * #priors, BATCH_SIZE = #images, NONE = 1 })[o.norm]
@@ -186,9 +228,9 @@ local function loss_of(words, norm, ...)
   return kit.layer(text(words, norm), { bottoms(...) })
 end
 
-local function near(want, got, most)
-  assert.is_true(math.abs(want - got) <= (most or 2e-5) * math.max(1, math.abs(want)),
-    ("%.7g, expected %.7g"):format(got, want))
+local function near(want, got, what)
+  assert.is_true(math.abs(want - got) <= 2e-5 * math.max(1, math.abs(want)),
+    ("%.7g, expected %.7g %s"):format(got, want, what or ""))
 end
 
 describe("the loss of SSD", function()
@@ -211,13 +253,25 @@ describe("the loss of SSD", function()
       { "", { norm = "BATCH_SIZE" }, "normalize: false" },
       { "", { norm = "NONE" }, "normalization: NONE" },
       { "", {}, "normalization: VALID" },
+      { "mining_type: NONE conf_loss_type: LOGISTIC", { mines = false, logistic = true } },
+      { "mining_type: HARD_EXAMPLE sample_size: 4", { hard = true, sample = 4 } },
+      { "mining_type: HARD_EXAMPLE", { hard = true } },
+      { "mining_type: HARD_EXAMPLE sample_size: 5 ignore_cross_boundary_bbox: true loc_weight: 2",
+        { hard = true, sample = 5, inside_only = true, weight = 2 } },
+      { "mining_type: HARD_EXAMPLE sample_size: 6 nms_param { nms_threshold: 0.1 }",
+        { hard = true, sample = 6, nms = 0.1 } },
+      { "nms_param { nms_threshold: 0.05 }", { nms = 0.05 } },
+      { "nms_param { nms_threshold: 0.05 top_k: 4 } use_prior_for_nms: true",
+        { nms = 0.05, top = 4, by_prior = true } },
+      { "nms_param { nms_threshold: 0.1 } use_prior_for_nms: true neg_pos_ratio: 1.5",
+        { nms = 0.1, ratio = 1.5, by_prior = true } },
     }
     for seed = 1, 3 do
       local images, priors, variances = case(seed)
       for _, row in ipairs(list) do
         local want, n_pos = reference(images, priors, variances, row[2])
-        assert.is_true(n_pos > 2)
-        near(want, loss_of(row[1], row[3], images, priors, variances))
+        assert.is_true(n_pos > (row[2].hard and 0 or 2))
+        near(want, loss_of(row[1], row[3], images, priors, variances), row[1])
       end
     end
   end)
@@ -306,6 +360,60 @@ describe("the loss of SSD", function()
     assert.error_matches(function() kit.layer(text "", parts) end, "rows of 8 are expected")
   end)
 
+  it("has locations for each class, where classes share none", function()
+    local images, priors, variances = case(10)
+    for _, image in ipairs(images) do
+      for p in ipairs(priors) do image.loc[p] = (neap.randn(C, 4) * 0.7):totable() end
+    end
+    local function run(words, some)
+      local loc = {}
+      for i, image in ipairs(images) do
+        loc[i] = {}
+        for _, of_class in ipairs(image.loc) do
+          table.move(flat(of_class), 1, 4 * C, #loc[i] + 1, loc[i])
+        end
+      end
+      local flat_images = {}
+      for i, image in ipairs(images) do
+        flat_images[i] = { loc = { { 0 } }, conf = image.conf, boxes = image.boxes }
+      end
+      local parts = { bottoms(some or flat_images, priors, variances) }
+      parts[1] = neap.tensor(loc)
+      return kit.layer(text("share_location: false mining_type: NONE " .. words), parts)
+    end
+    for words, o in pairs { [""] = {}, ["code_type: CENTER_SIZE"] = { code = "CENTER_SIZE" },
+      ["conf_loss_type: LOGISTIC"] = { logistic = true } } do
+      o.mines, o.apart = false, true
+      near(reference(images, priors, variances, o), run(words))
+    end
+
+    -- Matched by what the net says, each class with its own boxes: nothing said, it is the prior.
+    for _, image in ipairs(images) do
+      for p in ipairs(priors) do
+        for c = 1, C do image.loc[p][c] = { 0, 0, 0, 0 } end
+      end
+    end
+    local place, class, n_pos = 0, 0, 0
+    for _, image in ipairs(images) do
+      local label = {}
+      for c = 0, C - 1 do
+        local boxes = {}
+        for _, row in ipairs(image.boxes) do
+          if row[1] >= 0 and row[2] == c then
+            boxes[#boxes + 1] = { row[4], row[5], row[6], row[7] }
+          end
+        end
+        for p, b in pairs((match(boxes, priors, {}))) do
+          local t = encode("CORNER", boxes[b], priors[p], variances[p])
+          for k = 1, 4 do place = place + distance(t[k]) end
+          label[p], n_pos = c, n_pos + 1
+        end
+      end
+      for p in ipairs(priors) do class = class + class_loss(image.conf[p], label[p] or 0) end
+    end
+    near((place + class) / n_pos, run "use_prior_for_matching: false")
+  end)
+
   it("has the gradient of its differences", function()
     local images, priors, variances = case(7)
     local parts = { bottoms(images, priors, variances) }
@@ -348,9 +456,11 @@ describe("the loss of SSD", function()
       assert.is_false(ok)
       assert.matches(why, tostring(err))
     end
-    refused("HARD_EXAMPLE is not read", "mining_type: HARD_EXAMPLE")
-    refused("share_location: false", "share_location: false")
-    refused("nms_param", "nms_param { nms_threshold: 0.5 }")
+    refused("a sample_size of 0", "mining_type: HARD_EXAMPLE sample_size: 0")
+    refused("share_location: false goes with mining_type: NONE alone, got MAX_NEGATIVE",
+      "share_location: false")
+    refused("16 and 4 of each are expected", "share_location: false mining_type: NONE")
+    refused("top_k of 0", "nms_param { nms_threshold: 0.5 top_k: 0 }")
     refused("contradict", "do_neg_mining: false")
     refused("background_label_id is 9", "background_label_id: 9")
     refused("2 classes", "map_object_to_agnostic: true")
@@ -358,6 +468,77 @@ describe("the loss of SSD", function()
       "overlap_treshold: 0.5")
     for _, row in ipairs(images[1].boxes) do row[2] = 0 end
     refused("4", "")
+  end)
+end)
+
+describe("Caffe's boxes of detections", function()
+  --- Rows (class, score, corners), best first, of one image.
+  local function found(conf, corners_of, o)
+    local rows = {}
+    for c = 1, C - 1 do
+      local list, left, most = {}, {}, o.most
+      for p = 1, P do
+        if conf[p][c + 1] > 0.1 then list[#list + 1] = { conf[p][c + 1], corners_of(p, c) } end
+      end
+      table.sort(list, function(a, b) return a[1] > b[1] end)
+      for k = 1, math.min(#list, o.top or P) do
+        local stays = true
+        for _, other in ipairs(left) do
+          stays = stays and jaccard(list[k][2], other[2]) <= most
+        end
+        if stays then
+          left[#left + 1] = list[k]
+          if (o.eta or 1) < 1 and most > 0.5 then most = most * o.eta end
+          rows[#rows + 1] = { c, list[k][1], table.unpack(list[k][2]) }
+        end
+      end
+    end
+    table.sort(rows, function(a, b) return a[2] > b[2] end)
+    return rows
+  end
+
+  it("are what loops find, with a threshold that falls and with locations by class", function()
+    local n_gone = 0
+    for seed = 1, 4 do
+      local images, priors, variances = case(seed)
+      -- Boxes near each other, some of them on each other.
+      for p = 2, P do
+        for k = 1, 4 do priors[p][k] = priors[p][k] * 0.3 + priors[1][k] * 0.7 end
+      end
+      local conf, loc, shared = {}, {}, {}
+      for i, image in ipairs(images) do
+        conf[i] = (neap.rand(P, C)):totable()
+        loc[i] = (neap.randn(P, C, 4) * 0.2):totable()
+        shared[i] = image.loc
+      end
+      local prior = neap.tensor { { flat(priors), flat(variances) } }
+      for _, o in ipairs { { most = 0.6 }, { most = 0.9, eta = 0.8 },
+        { most = 0.7, eta = 0.6, top = 7 }, { most = 0.6, apart = true },
+        { most = 0.8, eta = 0.9, apart = true } } do
+        local said = neap.tensor(o.apart and loc or shared):reshape(N, -1)
+        local rows = kit.layer(([[type: "DetectionOutput" detection_output_param { num_classes: %d
+          share_location: %s confidence_threshold: 0.1 code_type: CORNER
+          nms_param { nms_threshold: %g eta: %g top_k: %d } }]]):format(C, not o.apart, o.most,
+          o.eta or 1, o.top or -1), { said, neap.tensor(conf):reshape(N, -1), prior })[1][1]
+        local all = #rows // N
+        for i = 1, N do
+          local want = found(conf[i], function(p, c)
+            return decode(o.apart and loc[i][p][c + 1] or shared[i][p], priors[p], variances[p])
+          end, o)
+          for k = 1, all do
+            local row = rows[(i - 1) * all + k]
+            if want[k] then
+              assert.equal(i - 1, row[1])
+              for j = 1, 6 do near(want[k][j], row[j + 1]) end
+            else
+              assert.equal(-1, row[1])
+              n_gone = n_gone + 1
+            end
+          end
+        end
+      end
+    end
+    assert.is_true(n_gone > 100)
   end)
 end)
 

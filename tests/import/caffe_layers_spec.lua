@@ -246,9 +246,12 @@ describe("Caffe's layers of shapes", function()
       layer([[type: "DetectionOutput" detection_output_param { num_classes: 2 code_type: CORNER
         nms_param { nms_threshold: 0.45 top_k: 3 } keep_top_k: 3 confidence_threshold: 0.25 }]],
         { neap.zeros(1, 12), t { { 0, 0.9, 0, 0.8, 0, 0.7 } }, prior })[1][1])
-    local ok, err = pcall(found, "share_location: false")
-    assert.is_false(ok)
-    assert.matches("share_location: false is not read", tostring(err))
+    assert.error_matches(function() found "share_location: false" end,
+      "12 and 3 of each are expected")
+    assert.error_matches(function()
+      layer([[type: "DetectionOutput" detection_output_param { num_classes: 3
+        nms_param { eta: 1.5 } }]], { neap.zeros(1, 12), neap.zeros(1, 9), prior })
+    end, "an eta of 1.5, of 0 to 1")
   end)
 end)
 

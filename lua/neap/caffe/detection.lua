@@ -92,12 +92,14 @@ end
 
 -- ---- DetectionOutput ----------------------------------------------------------------------------
 
---- Corners (N,P) of the boxes that `loc` (N, 4 P) says of the priors (1, 2, 4 P): what it says of
--- each coordinate is in units of its variance.
-local function decoded(n, p, loc, prior)
+--- Corners (N,L,P) of the boxes that `loc` (N, P 4 L) says of the priors (1, 2, 4 P): what it says
+-- of each coordinate is in units of its variance. L is 1, or how many classes there are where each
+-- has boxes of its own.
+local function decoded(n, p, loc, prior, of)
   local code, exact = boxes.code(n, p), p:flag "variance_encoded_in_target"
   local corners, variances = boxes.priors(prior)
-  loc = kit.reshape(loc, { loc.shape[1], prior.shape[3] // 4, 4 })
+  loc = kit.reshape(loc, { loc.shape[1], prior.shape[3] // 4, of, 4 })
+  loc = F.Permute(loc, { axes = { 1, 3, 2, 4 } })
   local said = boxes.map(variances, function(variance, k)
     local l = boxes.part(loc, k)
     return exact and l or F.Mul { l, variance }
@@ -105,31 +107,29 @@ local function decoded(n, p, loc, prior)
   return boxes.decoded(code, said, corners)
 end
 
---- 1 where box i of (..,K) covers more than `most` of box j with it, as (..,i,j), j behind i.
-local function covers(net, corners, most)
-  local k = corners[1].shape[3]
-  -- The part of both over the whole of both, without a quotient: both > most (a + b - both).
-  local both, of_row, of_column = boxes.areas(corners, corners)
-  local whole = F.Sub { F.Add { of_row, of_column }, both }
-  local more = kit.cast(F.Gt { both, kit.times(whole, most) }, "f32")
-  -- A box takes away worse ones alone: those behind it.
-  local behind = core.eager("Triu", { core.eager("Constant", {}, { shape = { k, k }, value = 1 }) },
-    { diagonal = 1 })
-  return F.Mul { more, net:const(behind) }
-end
+--- What is left of boxes (N,C,K), best first, when each goes that has more than `most` in common
+-- with one that is left before it: 1 or 0, box after box. Where eta is below 1, each one that is
+-- left makes `most` eta of what it was, as long as that is above a half.
+local function survivors(net, valid, corners, most, eta)
+  local n_image, n_class, k = table.unpack(valid.shape)
 
---- What is left of boxes (N,C,K), best first, when each that is left takes those away that it
--- covers: 1 or 0, box after box.
-local function survivors(net, valid, over)
-  local k = valid.shape[3]
-
-  -- Box by box: row k of `over` says whom box k covers, a row of ones and zeros says which it is.
-  -- Only one that is still there takes others away.
+  -- Box by box: what it has in common with all, and a row of ones and zeros that says which it is.
+  local shared = F.Permute(boxes.overlap(net, corners, corners), { axes = { 3, 1, 2, 4 } })
   local own = net:const(core.eager("Eye", {}, { shape = { k, k } }))
-  return (net:Recurrent { seq = { F.Permute(over, { axes = { 3, 1, 2, 4 } }), own },
-    init = { valid }, step = function(_, alive, covered, this)
-      local is_left = F.Sum(F.Mul { alive, this }, { axes = { 3 }, keepdim = true })
-      return F.Sub { alive, F.Mul { F.Mul { is_left, covered }, alive } }
+  local none = F.Expand(kit.reshape(net:const(0.0), { 1, 1, 1 }), { shape = valid.shape })
+  local first = F.Expand(kit.reshape(net:const(most), { 1, 1, 1 }),
+    { shape = { n_image, n_class, 1 } })
+  return (net:Recurrent { seq = { shared, own }, init = { none, first },
+    step = function(b, left, may, common, this)
+      local function of_all(f, x) return f(x, { axes = { 3 }, keepdim = true }) end
+      local is_box = of_all(F.Sum, F.Mul { valid, this })
+      local stays = F.LogicalAnd { F.Gt { is_box, b:const(0.0) },
+        F.Le { of_all(F.Max, F.Mul { left, common }), may } }
+      if eta < 1 then
+        local less = F.LogicalAnd { stays, F.Gt { may, b:const(0.5) } }
+        may = F.Where { less, kit.times(may, eta), may }
+      end
+      return F.Add { left, F.Mul { kit.cast(stays, "f32"), this } }, may
     end })
 end
 
@@ -143,13 +143,14 @@ local function detection_output(n, loc, conf, prior)
   local classes = p:size "num_classes" or n:fail "num_classes is missing"
   local background, threshold = p:int("background_label_id", 0),
     p:number("confidence_threshold", -math.huge)
-  if not p:flag("share_location", true) then n:fail "share_location: false is not read" end
-  if nms:number("eta", 1) ~= 1 then n:fail "an eta other than 1 is not read" end
+  local of, eta = p:flag("share_location", true) and 1 or classes, nms:number("eta", 1)
+  if not (eta > 0 and eta <= 1) then n:fail("nms_param: an eta of %g, of 0 to 1", eta) end
   p:leave "save_output_param visualize visualize_threshold save_file"
   local count, images = prior.shape[3] // 4, loc.shape[1]
-  if count < 1 or loc.shape[2] ~= 4 * count or kit.product(conf.shape, 2) ~= classes * count then
-    n:fail("bottoms (%s), (%s) for %d boxes, 4 and %d of each are expected",
-      table.concat(loc.shape, ","), table.concat(conf.shape, ","), count, classes)
+  if count < 1 or kit.product(loc.shape, 2) ~= 4 * of * count
+      or kit.product(conf.shape, 2) ~= classes * count then
+    n:fail("bottoms (%s), (%s) for %d boxes, %d and %d of each are expected",
+      table.concat(loc.shape, ","), table.concat(conf.shape, ","), count, 4 * of, classes)
   end
 
   -- Of each class so many of the best are compared, each with each: K^2 numbers a class, which
@@ -164,17 +165,17 @@ local function detection_output(n, loc, conf, prior)
   local label = net:const(core.tensor(labels, "i64"))
   scores = F.Gather({ scores, label }, { axis = 2 })
   local values, at = F.TopK(scores, { k = best, axis = 3 }, 2)
-  local corners, best_of = decoded(n, p, loc, prior), {}
+  local corners, best_of = decoded(n, p, loc, prior, of), {}
   for k = 1, 4 do
-    local all = F.Expand(F.Unsqueeze(corners[k], { axes = { 2 } }),
-      { shape = { images, #labels, count } })
+    local all = of > 1 and F.Gather({ corners[k], label }, { axis = 2 })
+      or F.Expand(corners[k], { shape = { images, #labels, count } })
     best_of[k] = F.GatherElements({ all, at }, { axis = 3 })
   end
 
   -- Which of these are boxes at all, and which are left when better ones have taken theirs.
   local least = net:const(threshold)
   local valid = kit.cast(F.Gt { values, least }, "f32")
-  local alive = survivors(net, valid, covers(net, best_of, nms:number("nms_threshold", 0.3)))
+  local alive = survivors(net, valid, best_of, nms:number("nms_threshold", 0.3), eta)
 
   -- The best of all classes.
   local all = #labels * best

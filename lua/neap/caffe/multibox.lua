@@ -5,10 +5,15 @@
 -- its corners; of the priors that are matched with none, those that look least like background
 -- learn that they are. Letters: N pictures, R boxes, P priors, C classes.
 --
+-- Where classes share no locations and what the net says is matched, a prior is one box for each
+-- class, matched with boxes of that class alone: the matching then has N C pictures, a class of a
+-- picture each.
+--
 -- INVARIANT: gradients reach what the net says of boxes and classes by the last sums alone: matches
 -- and the choice of negatives are indices and truth values, which have none.
 -- @module neap.caffe.multibox
 local boxes = require "neap.caffe.boxes"
+local core = require "neap.core"
 local kit = require "neap.caffe.kit"
 local F = kit.F
 
@@ -42,15 +47,24 @@ local function settings_of(n)
   if old ~= nil and old ~= (mining ~= "NONE") then
     n:fail("do_neg_mining and mining_type %s contradict each other", mining)
   end
-  s.mines, s.ratio = mining == "MAX_NEGATIVE", p:number("neg_pos_ratio", 3)
+  s.mines, s.is_hard = mining ~= "NONE", mining == "HARD_EXAMPLE"
+  s.ratio, s.sample = p:number("neg_pos_ratio", 3), p:int("sample_size", 64)
   s.neg_overlap = p:number("neg_overlap", 0.5)
-  p:leave "sample_size use_prior_for_nms"
-
-  if mining == "HARD_EXAMPLE" then n:fail "mining_type HARD_EXAMPLE is not read" end
-  if p:has "nms_param" and p:message "nms_param":number("nms_threshold", 0.3) > 0 then
-    n:fail "nms_param, negatives without those that others cover, is not read"
+  if s.is_hard and s.sample < 1 then n:fail("a sample_size of %d", s.sample) end
+  -- Of those that cover each other one alone is chosen.
+  s.nms_by_prior = p:flag("use_prior_for_nms", false)
+  if p:has "nms_param" then
+    local nms = p:message "nms_param"
+    local most, top = nms:number("nms_threshold", 0.3), nms:int("top_k", -1)
+    nms:leave "eta"
+    if top == 0 then n:fail "nms_param: top_k of 0" end
+    if most > 0 then s.nms = { most = most, top = top } end
   end
-  if not p:flag("share_location", true) then n:fail "share_location: false is not read" end
+
+  s.shares = p:flag("share_location", true)
+  if not s.shares and s.mines then
+    n:fail("share_location: false goes with mining_type: NONE alone, got %s", mining)
+  end
   if s.background < 0 or s.background >= s.classes then
     n:fail("background_label_id is %d of %d classes", s.background, s.classes)
   end
@@ -135,47 +149,93 @@ local function is_inside(net, corners)
   return all
 end
 
---- Negatives: of the priors without a box, and with too little of one, those whose loss as
--- background is largest, `ratio` of them for each that is matched.
-local function negatives(net, s, loss, eligible, n_pos)
-  local score = F.Where { eligible, loss, net:const(-math.huge) }
-  -- The order of an order is each element's rank.
-  local order = F.ArgSort(score, { axis = 2, descending = true })
-  local rank = kit.cast(F.ArgSort(order, { axis = 2 }), "f32")
-  return F.LogicalAnd { eligible, F.Lt { rank, F.Floor(kit.times(n_pos, s.ratio)) } }
+--- The order (N,P) in which candidates are chosen, best first from 0, so that of those that cover
+-- each other the best alone is: all others come last. As Caffe does, boxes of next to no area are
+-- never chosen, and of many candidates the first `top`.
+-- @param steps how many are chosen at most
+local function order_without_covered(net, s, score, corners, steps)
+  local n_prior, none = score.shape[2], net:const(-math.huge)
+  local nms = s.nms
+  if nms.top > 0 then
+    local rank = F.ArgSort(F.ArgSort(score, { axis = 2, descending = true }), { axis = 2 })
+    score = F.Where { F.Lt { rank, net:const(nms.top, "i64") }, score, none }
+    steps = math.min(steps, nms.top)
+  end
+  local area = F.Mul { F.Relu(F.Sub { corners[3], corners[1] }),
+    F.Relu(F.Sub { corners[4], corners[2] }) }
+  score = F.Where { F.Ge { area, net:const(1e-5) }, score, none }
+
+  local all_priors = boxes.count(net, n_prior, "i64")
+  -- Beyond any count that is asked for.
+  local last = F.Expand(kit.reshape(net:const(math.huge), { 1, 1 }), { shape = score.shape })
+  local _, order = net:Recurrent { seq = { boxes.count(net, math.min(steps, n_prior)) },
+    init = { F.StopGradient(score), last }, step = function(b, free, done, i)
+      local out = b:const(-math.huge)
+      local most = F.Max(free, { axes = { 2 }, keepdim = true })
+      local at = F.Unsqueeze(F.ArgMax(free, { axis = 2 }), { axes = { 2 } })
+      local here = F.LogicalAnd { F.Eq { all_priors, at }, F.Gt { most, out } }
+      local its = boxes.map(corners, function(x)
+        return F.Sum(F.Where { here, x, b:const(0.0) }, { axes = { 2 }, keepdim = true })
+      end)
+      local shared = F.Squeeze(boxes.overlap(b, its, corners), { axes = { 2 } })
+      local gone = F.LogicalOr { here, F.Gt { shared, b:const(nms.most) } }
+      return F.Where { gone, out, free }, F.Where { here, i, done }
+    end }
+  return order
+end
+
+--- Of the priors that are eligible those whose loss is largest, so many of each picture.
+-- @param corners the boxes that may cover each other
+-- @param count blob (N,1) or number
+-- @param steps `count` at most
+local function chosen(net, s, loss, eligible, corners, count, steps)
+  if type(count) == "number" then count = net:const(count) end
+  local order = F.Where { eligible, loss, net:const(-math.huge) }
+  if s.nms then
+    order = order_without_covered(net, s, order, corners, steps)
+  else
+    -- The order of an order is each element's rank.
+    order = kit.cast(F.ArgSort(F.ArgSort(order, { axis = 2, descending = true }), { axis = 2 }),
+      "f32")
+  end
+  return F.LogicalAnd { eligible, F.Lt { order, count } }
 end
 
 -- ---- the two sums -------------------------------------------------------------------------------
 
 --- The loss of each prior's class (N,P): of a label (N,P), of what the net says (N,P,C).
-local function class_losses(s, conf, label)
+-- @param hot which classes it is, (N,P,C); nil: that of the label
+local function class_losses(s, conf, label, hot)
   if s.conf_loss == "SOFTMAX" then
     return F.SoftmaxCrossEntropy({ conf, label }, { axis = 3, reduction = "none" })
   end
-  local hot = F.OneHot(label, { depth = s.classes, dtype = conf.dtype })
+  hot = hot or F.OneHot(label, { depth = s.classes, dtype = conf.dtype })
   return F.Sum(F.BceWithLogitsLoss({ conf, hot }, { reduction = "none" }), { axes = { 3 } })
 end
 
---- The loss of the corners of priors that are matched.
+--- The loss of the corners of priors that are matched, (N,P,4); 0 of others.
 -- @param said four of (N,P), in units of the variances
-local function place_loss(s, said, target, is_pos)
+local function place_losses(s, said, target, is_pos)
   local function all(list) return F.Stack(list, { axis = 3 }) end
   -- Where no box is, what is said is what is wanted: a difference of 0, which no gradient passes.
   local want = all(target)
-  local got = F.Where { is_pos, all(said), want }
-  if s.loc_loss == "SMOOTH_L1" then return F.SmoothL1Loss({ got, want }, { reduction = "sum" }) end
-  return kit.times(F.MseLoss({ got, want }, { reduction = "sum" }), 0.5)
+  local got = F.Where { F.Unsqueeze(is_pos, { axes = { 3 } }), all(said), want }
+  if s.loc_loss == "SMOOTH_L1" then
+    return F.SmoothL1Loss({ got, want }, { reduction = "none" })
+  end
+  return kit.times(F.MseLoss({ got, want }, { reduction = "none" }), 0.5)
 end
 
 --- Checks bottoms against each other. @return N, P
 local function sizes_of(n, s, loc, conf, prior)
   n:check_rank(3, prior, 3)
   local n_image, n_prior = loc.shape[1], prior.shape[3] // 4
+  local each = s.shares and 4 or 4 * s.classes
   if n_prior < 1 or kit.product(prior.shape) ~= 8 * n_prior
-      or kit.product(loc.shape) ~= n_image * 4 * n_prior
+      or kit.product(loc.shape) ~= n_image * each * n_prior
       or kit.product(conf.shape) ~= n_image * s.classes * n_prior then
-    n:fail("bottoms (%s), (%s) for %d boxes, 4 and %d of each are expected",
-      table.concat(loc.shape, ","), table.concat(conf.shape, ","), n_prior, s.classes)
+    n:fail("bottoms (%s), (%s) for %d boxes, %d and %d of each are expected",
+      table.concat(loc.shape, ","), table.concat(conf.shape, ","), n_prior, each, s.classes)
   end
   return n_image, n_prior
 end
@@ -189,6 +249,7 @@ local function overlaps(n, s, own, compared)
   local zero, inside = net:const(0.0), nil
 
   if not s.difficult then counts = F.LogicalAnd { counts, F.LogicalNot(own.difficult) } end
+  own.counts = counts
   local overlap = boxes.overlap(net, own.corners, compared)
   overlap = F.Where { F.Unsqueeze(counts, { axes = { 3 } }), overlap, zero }
   if s.inside_only then
@@ -196,6 +257,15 @@ local function overlaps(n, s, own, compared)
     overlap = F.Where { F.Unsqueeze(inside, { axes = { 2 } }), overlap, zero }
   end
   return overlap, inside
+end
+
+--- What the net makes of the priors: corners, which no gradient reaches.
+local function predicted(s, loc, place, variance)
+  local said = boxes.map(variance, function(v, k)
+    local x = boxes.part(loc, k)
+    return s.exact and x or F.Mul { x, v }
+  end)
+  return boxes.map(boxes.decoded(s.code, said, place), function(x) return F.StopGradient(x) end)
 end
 
 --- The class that each prior learns, (N,P) of i64.
@@ -210,16 +280,50 @@ local function labels_of(n, s, own, match, is_pos)
   return F.Where { is_pos, class, background }
 end
 
---- The sum of what classes cost, of the priors that learn theirs.
-local function class_loss(n, s, conf, label, by)
-  local net, each = n.state.net, class_losses(s, conf, label)
-  if not s.mines then return kit.sum(each) end
+--- What the classes of each prior cost, (N,P).
+local function each_class_loss(n, s, conf, own, match, by)
+  local net, is_pos = n.state.net, by.is_pos
+  if not by.by_class then
+    local label, hot = labels_of(n, s, own, match, is_pos), nil
+    -- Independent classes of all priors: one without a box is of none, the background included.
+    if not s.mines then
+      hot = F.Mul { F.OneHot(label, { depth = s.classes, dtype = conf.dtype }),
+        F.Unsqueeze(kit.cast(is_pos, "f32"), { axes = { 3 } }) }
+    end
+    return class_losses(s, conf, label, hot)
+  end
 
-  local most = F.Max(by.overlap, { axes = { 2 } })
-  local eligible = F.LogicalAnd { F.LogicalNot(by.is_pos), F.Lt { most, net:const(s.neg_overlap) } }
-  if by.inside then eligible = F.LogicalAnd { eligible, by.inside } end
-  local learns = F.LogicalOr { by.is_pos, negatives(net, s, each, eligible, by.n_pos) }
-  return kit.sum(F.Where { learns, each, net:const(0.0) })
+  -- Each class has matches of its own; a label is the last of those that a prior is matched in.
+  local apart = kit.reshape(is_pos, { conf.shape[1], s.classes, conf.shape[2] })
+  local class = kit.reshape(boxes.count(net, s.classes, "i64"), { 1, s.classes, 1 })
+  local label = F.Max(F.Where { apart, class, net:const(-1, "i64") }, { axes = { 2 } })
+  label = F.Where { F.Ge { label, net:const(0, "i64") }, label, net:const(s.background, "i64") }
+  return class_losses(s, conf, label,
+    kit.cast(F.Permute(apart, { axes = { 1, 3, 2 } }), "f32"))
+end
+
+--- Of priors that are mined, which are negatives; of hard examples also which of the others stay
+-- what they are.
+-- @param loss (N,P)
+-- @return bool (N,P)
+local function mined(n, s, own, loss, place, variance, loc, by)
+  local net, free = n.state.net, F.LogicalNot(by.is_pos)
+  if by.inside then free = F.LogicalAnd { free, by.inside } end
+  local corners = s.nms and (s.nms_by_prior and place or predicted(s, loc, place, variance))
+
+  if not s.is_hard then
+    local most = F.Max(by.overlap, { axes = { 2 } })
+    local eligible = F.LogicalAnd { free, F.Lt { most, net:const(s.neg_overlap) } }
+    return chosen(net, s, loss, eligible, corners, F.Floor(kit.times(by.n_pos, s.ratio)),
+      loss.shape[2])
+  end
+
+  -- All priors of a picture that has a box.
+  local has_box = F.Max(kit.cast(own.counts, "f32"), { axes = { 2 }, keepdim = true })
+  local eligible = F.Expand(F.Gt { has_box, net:const(0.0) }, { shape = loss.shape })
+  local selected = chosen(net, s, loss, eligible, corners, s.sample, s.sample)
+  by.is_pos = F.LogicalAnd { by.is_pos, selected }
+  return F.LogicalAnd { free, selected }
 end
 
 --- What the net says of corners and what is wanted, four of (N,P) each, in units of the variances,
@@ -233,6 +337,14 @@ local function said_and_target(n, s, loc, place, variance, own, match, by)
     return F.Div { t, variance[k] }
   end)
 
+  -- Of locations by class those of the class that is matched; of a class that is none, any.
+  if not s.shares and not by.by_class then
+    local class = F.GatherElements({ own.class, match }, { axis = 2 })
+    class = kit.cast(F.Clamp(class, { min = 0, max = s.classes - 1 }), "i64")
+    local shape = { loc.shape[1], loc.shape[2], 1, 4 }
+    class = F.Expand(kit.reshape(class, { shape[1], shape[2], 1, 1 }), { shape = shape })
+    loc = F.Squeeze(F.GatherElements({ loc, class }, { axis = 3 }), { axes = { 3 } })
+  end
   local said = boxes.map(variance, function(v, k)
     local x = boxes.part(loc, k)
     if s.exact then x = F.Div { x, v } end
@@ -245,14 +357,22 @@ local function said_and_target(n, s, loc, place, variance, own, match, by)
   return said, target
 end
 
---- Corners that boxes are compared with: those of the priors, or what the net makes of them.
-local function compared_with(s, loc, place, variance)
-  if s.by_prior then return place end
-  local said = boxes.map(variance, function(v, k)
-    local x = boxes.part(loc, k)
-    return s.exact and x or F.Mul { x, v }
-  end)
-  return boxes.map(boxes.decoded(s.code, said, place), function(x) return F.StopGradient(x) end)
+--- Boxes and locations of each class as those of a picture of its own: (N C,R), (N C,P,4). A class
+-- has the boxes that are of it, the background has none.
+local function apart_by_class(n, s, own, loc)
+  local net, classes = n.state.net, s.classes
+  local n_image, n_box, n_prior = own.class.shape[1], own.class.shape[2], loc.shape[2]
+  local function each(x)
+    x = F.Expand(F.Unsqueeze(x, { axes = { 2 } }), { shape = { n_image, classes, n_box } })
+    return kit.reshape(x, { n_image * classes, n_box })
+  end
+  local list = {}
+  for c = 0, classes - 1 do list[c + 1] = c == s.background and -2 or c end
+  local class = F.Expand(net:const(core.tensor({ list }, "f32")), { shape = { n_image, classes } })
+  local is_own = F.Eq { each(own.class), kit.reshape(class, { n_image * classes, 1 }) }
+  loc = kit.reshape(F.Permute(loc, { axes = { 1, 3, 2, 4 } }), { n_image * classes, n_prior, 4 })
+  return { corners = boxes.map(own.corners, each), class = each(own.class),
+    difficult = each(own.difficult), valid = F.LogicalAnd { each(own.valid), is_own } }, loc
 end
 
 local function multibox_loss(n, loc, conf, prior, label)
@@ -261,25 +381,42 @@ local function multibox_loss(n, loc, conf, prior, label)
   local n_image, n_prior = sizes_of(n, s, loc, conf, prior)
   local own = boxes.of_label(n, label, n_image)
   local place, variance = boxes.priors(prior)
-  loc = kit.reshape(loc, { n_image, n_prior, 4 })
   conf = kit.reshape(conf, { n_image, n_prior, s.classes })
+  if s.shares then
+    loc = kit.reshape(loc, { n_image, n_prior, 4 })
+  else
+    loc = kit.reshape(loc, { n_image, n_prior, s.classes, 4 })
+    by.by_class = not s.by_prior
+    if by.by_class then own, loc = apart_by_class(n, s, own, loc) end
+  end
 
-  by.compared = compared_with(s, loc, place, variance)
+  by.compared = s.by_prior and place or predicted(s, loc, place, variance)
   by.overlap, by.inside = overlaps(n, s, own, by.compared)
   local match = matches(n, s, by.overlap)
   by.is_pos = F.Ge { match, net:const(0, "i64") }
-  by.n_pos = F.Sum(kit.cast(by.is_pos, "f32"), { axes = { 2 }, keepdim = true })
+  local function count()
+    return F.Sum(kit.cast(by.is_pos, "f32"), { axes = { 2 }, keepdim = true })
+  end
+  by.n_pos = count()
   -- From here on an index, of any box where none is.
   match = F.Maximum { match, net:const(0, "i64") }
 
-  local parts, learns = {}, n.row.message:flags "propagate_down"
-  if learns[1] ~= false then
+  local function places()
     local said, target = said_and_target(n, s, loc, place, variance, own, match, by)
-    parts[1] = kit.times(place_loss(s, said, target, F.Unsqueeze(by.is_pos, { axes = { 3 } })),
-      s.weight)
+    return place_losses(s, said, target, by.is_pos)
   end
-  if learns[2] ~= false then
-    parts[#parts + 1] = class_loss(n, s, conf, labels_of(n, s, own, match, by.is_pos), by)
+  local each, learns = each_class_loss(n, s, conf, own, match, by), nil
+  if s.mines then
+    local loss = s.is_hard and F.Add { each, F.Sum(places(), { axes = { 3 } }) } or each
+    local negative = mined(n, s, own, loss, place, variance, loc, by)
+    learns = F.LogicalOr { by.is_pos, negative }
+    if s.is_hard then by.n_pos = count() end
+  end
+
+  local parts, down = {}, n.row.message:flags "propagate_down"
+  if down[1] ~= false then parts[1] = kit.times(kit.sum(places()), s.weight) end
+  if down[2] ~= false then
+    parts[#parts + 1] = kit.sum(learns and F.Where { learns, each, net:const(0.0) } or each)
   end
   local total = #parts == 2 and F.Add(parts) or parts[1]
     or n:fail "propagate_down leaves neither part of the loss"
