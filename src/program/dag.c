@@ -211,6 +211,11 @@ void neap_dag_free(neap_dag *dag) {
   neap_free(dag);
 }
 
+const int *neap_dag_successors(const neap_dag *dag, int step, int *n) {
+  *n = dag->first[step + 1] - dag->first[step];
+  return &dag->list[dag->first[step]];
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 /* Sets the run context to the start: nothing has run, the steps without predecessors are ready. */

@@ -125,7 +125,6 @@ static bool settle(overlap *o, int turn, int stay, size_t begin, size_t end) {
     } else {
       remove_segment(o, at);
     }
-    if (old.end > end) break;
   }
 
   NEAP_ASSERT((at == 0 || o->segment[at - 1].end <= begin) &&

@@ -183,6 +183,8 @@ typedef struct neap_dag_edge {
 neap_status neap_dag_new(neap_program *program, int n_step, int n_edge, const neap_dag_edge *edge,
                          neap_error *error);
 neap_status neap_dag_of_graph(neap_program *program, neap_error *error);
+/* The *n steps that wait for `step` next, for tests of what waits for what; borrowed. */
+const int *neap_dag_successors(const neap_dag *dag, int step, int *n);
 void neap_dag_free(neap_dag *dag);
 bool neap_runs_alone(const neap_program *program, const neap_instruction *i);
 /* take.c, policy `pool`: a turn of the script takes before its instruction runs, and gives after.

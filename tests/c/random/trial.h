@@ -66,6 +66,10 @@ bool compared(trial *t, const char *way, comparison *c);
 bool agrees(trial *t, const char *way, const neap_net *net, const neap_compile_options *o,
             lodging where, ran *out);
 
+/* The turns of a program that runs some of them side by side wait for each other where their bytes
+ * do (turns.c). */
+bool turns_wait(trial *t, const char *way, const neap_program *program);
+
 /* Several programs in one workspace, ops run eagerly, ranges of batches, micro-batches
  * (programs.c). */
 bool programs_agree(trial *t);

@@ -108,6 +108,7 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
       t->totals->n_recomputed +=
         neap_plan_recomputed(neap_program_graph(neap_session_program(r.session)), &work) > 0;
       t->totals->n_evicted += plan->script.n_evicted > 0;
+      if (v->dynamic) holds = turns_wait(t, v->name, neap_session_program(r.session));
       if (plan->arena_bytes > budget[k])
         holds = fail(t, v->name, "the arena is larger than its limit");
     }
@@ -124,6 +125,15 @@ static bool limited_agree(trial *t, const way *v, neap_compile_options o) {
   return true;
 }
 
+/* Without a limit. */
+static bool free_agrees(trial *t, const way *v, const neap_compile_options *o) {
+  ran r = {0};
+  bool holds = agrees(t, v->name, t->net, o, v->where, &r);
+  if (holds && v->dynamic) holds = turns_wait(t, v->name, neap_session_program(r.session));
+  ran_close(&r);
+  return holds;
+}
+
 static bool policies_agree(trial *t) {
   for (int k = 0; k < NEAP_COUNT(ways); k++) {
     const way *v = &ways[k];
@@ -134,8 +144,7 @@ static bool policies_agree(trial *t) {
                                  .no_in_place = v->no_in_place,
                                  .most_steps = 300000};
     o.dynamic = v->dynamic;
-    if (v->limited ? !limited_agree(t, v, o) : !agrees(t, v->name, t->net, &o, v->where, NULL))
-      return false;
+    if (v->limited ? !limited_agree(t, v, o) : !free_agrees(t, v, &o)) return false;
   }
   return true;
 }

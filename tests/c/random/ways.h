@@ -9,7 +9,7 @@ typedef struct totals {
   int n_net, n_refused, n_plan, n_proved, n_node, n_loop, n_in_place, n_alias, n_train, n_again,
     most_nodes;
   int n_run, n_same, n_written, n_recomputed, n_evicted, n_moved, n_eager, n_ranged, n_micro,
-    n_beside, n_chain, n_budget;
+    n_beside, n_chain, n_budget, n_turns;
   double worst;
   int by_family[64];
 } totals;
