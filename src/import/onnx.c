@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { META_OF_VALUE = 4, META_OF_GRAPH = 16 }; /* fields of the standard's schema */
+
 static const char *text_of(const char *text) { return text != NULL ? text : ""; }
 
 /* How many there are, as an int: the skim has seen a byte for each. */
@@ -214,6 +216,8 @@ static neap_status take_values(neap_onnx_file *file, size_t n, Onnx__ValueInfoPr
     *value = (neap_onnx_value){.name = text_of(from[i]->name), .kind = "", .n_dim = -1};
     snprintf(file->part, sizeof file->part, "value \"%s\"", value->name);
     NEAP_TRY(take_type(file, from[i]->type, value, error));
+    NEAP_TRY(neap_onnx_take_meta(file, &from[i]->base, META_OF_VALUE, &value->n_meta,
+                                 &value->meta, error));
   }
   file->part[0] = '\0';
   return NEAP_OK;
@@ -242,6 +246,7 @@ static neap_status take_graph(neap_onnx_file *file, Onnx__GraphProto *proto, nea
   NEAP_TRY(take_values(file, proto->n_output, proto->output, &out->n_output, &out->output, error));
   NEAP_TRY(
     take_values(file, proto->n_value_info, proto->value_info, &out->n_value, &out->value, error));
+  NEAP_TRY(neap_onnx_take_meta(file, &proto->base, META_OF_GRAPH, &out->n_meta, &out->meta, error));
   return take_nodes(file, proto->n_node, proto->node, &out->n_node, &out->node, error);
 }
 

@@ -46,7 +46,15 @@ static void push_names(lua_State *L, int n, const char *const *name) {
   }
 }
 
-/* {name =, kind =, elem =, dims = {size or name or false, ..}} */
+/* The table on top gets meta = {key = value, ..}, where there are any. */
+static void set_meta(lua_State *L, int n, const neap_onnx_meta *meta) {
+  if (n == 0) return;
+  lua_createtable(L, 0, n);
+  for (int i = 0; i < n; i++) neap_lua_set_text(L, meta[i].key, meta[i].value);
+  lua_setfield(L, -2, "meta");
+}
+
+/* {name =, kind =, elem =, dims = {size or name or false, ..}, meta =} */
 static void push_values(lua_State *L, int n, const neap_onnx_value *value) {
   lua_createtable(L, n, 0);
   for (int i = 0; i < n; i++) {
@@ -70,6 +78,7 @@ static void push_values(lua_State *L, int n, const neap_onnx_value *value) {
       }
       lua_setfield(L, -2, "dims");
     }
+    set_meta(L, value[i].n_meta, value[i].meta);
     lua_rawseti(L, -2, i + 1);
   }
 }
@@ -164,6 +173,7 @@ static void push_graph(lua_State *L, const neap_onnx_graph *graph) {
   lua_setfield(L, -2, "outputs");
   push_values(L, graph->n_value, graph->value);
   lua_setfield(L, -2, "values");
+  set_meta(L, graph->n_meta, graph->meta);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */

@@ -50,6 +50,11 @@ typedef struct neap_onnx_dim {
   const char *name;
 } neap_onnx_dim;
 
+/* A pair of texts that an exporter has put beside a part of a model. */
+typedef struct neap_onnx_meta {
+  const char *key, *value;
+} neap_onnx_meta;
+
 /* An input or output. `kind` is "tensor", "sequence", "optional", "map", "sparse", or "" where no
  * type is said; elem_type and dims are a tensor's, or those of the tensors in a sequence or
  * optional. */
@@ -58,6 +63,8 @@ typedef struct neap_onnx_value {
   int elem_type; /* 0: not said */
   int n_dim;     /* -1: not said */
   const neap_onnx_dim *dim;
+  int n_meta; /* read, not written */
+  const neap_onnx_meta *meta;
 } neap_onnx_value;
 
 typedef struct neap_onnx_graph neap_onnx_graph;
@@ -104,6 +111,8 @@ struct neap_onnx_graph {
   neap_onnx_tensor *initializer;
   neap_onnx_value *input, *output;
   neap_onnx_value *value; /* types of what lies between, as far as the file says them */
+  int n_meta;             /* read, not written */
+  const neap_onnx_meta *meta;
 };
 
 typedef struct neap_onnx_opset {

@@ -44,14 +44,24 @@ function M.tensor(t)
   return M.message(fields)
 end
 
---- A ValueInfoProto of a tensor; dims are sizes or names.
-function M.value(name, dims, elem)
+--- StringStringEntryProtos of a list {{key, value}, ..}, as fields `tag`.
+function M.pairs(tag, list)
+  local fields = {}
+  for i, p in ipairs(list or {}) do
+    fields[i] = { tag, M.message { { 1, p[1] }, { 2, p[2] } } }
+  end
+  return fields
+end
+
+--- A ValueInfoProto of a tensor; dims are sizes or names, meta a list {{key, value}, ..}.
+function M.value(name, dims, elem, meta)
   local shape = {}
   for i, d in ipairs(dims or {}) do
     shape[i] = { 1, M.message { { math.type(d) == "integer" and 1 or 2, d } } }
   end
   local tensor = M.message { { 1, elem or 1 }, { 2, M.message(shape) } }
-  return M.message { { 1, name }, { 2, M.message { { 1, tensor } } } }
+  return M.message { { 1, name }, { 2, M.message { { 1, tensor } } },
+    table.unpack(M.pairs(4, meta)) }
 end
 
 --- An AttributeProto by the type of its value: integer, float, text, list of integers, or a message
@@ -96,6 +106,8 @@ function M.graph(g)
   for _, t in ipairs(g.tensors or {}) do fields[#fields + 1] = { 5, t } end
   for _, v in ipairs(g.inputs or {}) do fields[#fields + 1] = { 11, v } end
   for _, v in ipairs(g.outputs or {}) do fields[#fields + 1] = { 12, v } end
+  for _, v in ipairs(g.values or {}) do fields[#fields + 1] = { 13, v } end
+  for _, f in ipairs(M.pairs(16, g.meta)) do fields[#fields + 1] = f end
   return M.message(fields)
 end
 

@@ -51,6 +51,120 @@ describe("a module of an ONNX file in training", function()
     assert.equal(-math.huge, m:param("mask").data[{ 1, 2 }])
   end)
 
+  --- An initializer and what PyTorch's exporter says of it: what it was to the program, or what it
+  -- has been computed of.
+  local function said(name, kind, from)
+    local key = kind and "pkg.torch.export.graph_signature.InputSpec.kind"
+      or from and "pkg.onnxscript.optimizer.folded_from"
+    return kit.value(name, { 80 }, 1, { key and { key, kind or from } })
+  end
+
+  it("trains what PyTorch's exporter says is a parameter, and nothing else", function()
+    local list = { { "w", "PARAMETER" }, { "position", "BUFFER" }, { "c", "CONSTANT_TENSOR" },
+      { "mask", nil, "['mask_buffer', 'triu']" }, { "turned", nil, "['v', 'norm']" }, { "val_3" } }
+    local function model(signature, values)
+      local nodes, tensors, at = {}, {}, "x"
+      for i, row in ipairs(list) do
+        nodes[i] = kit.node(i % 2 == 0 and "Add" or "Mul", { at, row[1] }, { "h" .. i })
+        at = "h" .. i
+        local numbers = {}
+        for k = 1, 80 do numbers[k] = k * i % 17 / 16 end
+        tensors[i] = floats(row[1], { 80 }, numbers)
+      end
+      return { nodes = nodes, tensors = tensors, inputs = { kit.value("x", { 2, 80 }) },
+        outputs = { kit.value(at, { 2, 80 }) }, values = values, meta = signature and {
+          { "pkg.torch.export.ExportedProgram.graph_signature", signature } } }
+    end
+    local values = {}
+    for i, row in ipairs(list) do values[i] = said(table.unpack(row, 1, 3)) end
+    local signature = "\n# inputs\np_w: PARAMETER target='w'\np_v: PARAMETER target='v'\n\z
+      b_mask_buffer: BUFFER target='mask_buffer' persistent=True\n\z
+      b_position: BUFFER target='position' persistent=True\nx: USER_INPUT\n"
+    local trained = "w, position fixed, c fixed, mask fixed, turned, val_3 fixed"
+    local m = assert(import(model(signature, values)))
+    assert.equal(trained, names_of(m))
+
+    -- What is not trained is there, computed with and saved, and stays.
+    local before = m:state_dict()
+    for name, t in pairs(before) do before[name] = t:clone() end
+    step(m, neap.ones(2, 80))
+    local moved = {}
+    for name, t in pairs(m:state_dict()) do
+      if not t:equal(before[name]) then moved[#moved + 1] = name end
+    end
+    table.sort(moved)
+    assert.same({ "turned", "w" }, moved)
+
+    -- The graph's list alone has the names of those that no tool has renamed.
+    assert.equal("w, position fixed, c fixed, mask fixed, turned fixed, val_3 fixed",
+      names_of(assert(import(model(signature)))))
+    local all = "w, position, c, mask, turned, val_3"
+    assert.equal(all, names_of(assert(import(model()))))
+    assert.equal(all, names_of(assert(import(model "p_other: PARAMETER target='other'"))))
+    -- Pairs that are none.
+    local folder <close> = kit.folder()
+    local bad = kit.graph(model()) .. kit.field(16, "\10\200no")
+    local file = folder:write("bad.onnx", kit.message { { 1, 8 }, { 7, bad },
+      { 8, kit.message { { 1, "" }, { 2, 17 } } } })
+    local _, err = neap.import(file)
+    assert.matches("metadata are no pair of texts", tostring(err))
+  end)
+
+  --- Two norms behind each other, which read `names` beside what comes in.
+  local function norms(first, second, more)
+    local g = { nodes = {}, tensors = { floats("one", { 3 }, { 1, 1, 1 }),
+      floats("nought", { 3 }, { 0, 0, 0 }) }, inputs = { kit.value("x", { 4, 3 }) },
+      outputs = { kit.value("y", { 4, 3 }) } }
+    for i, names in ipairs { first, second } do
+      g.nodes[i] = kit.node("BatchNormalization", { i == 1 and "x" or "h", table.unpack(names) },
+        { i == 1 and "h" or "y" }, { training_mode = 1 })
+    end
+    for key, v in pairs(more or {}) do g[key] = v end
+    return g
+  end
+
+  it("moves statistics alone that an exporter has merged with weights", function()
+    local m = assert(import(norms({ "one", "nought", "nought", "one" },
+      { "one", "nought", "nought", "one" })))
+    assert.equal("one, nought", names_of(m))
+    local x = neap.tensor { { 1, 2, 30 }, { 3, 2, 10 }, { 5, 2, 20 }, { 7, 6, 40 } }
+    m:train()
+    local t = neap.trainer { model = m, loss = function(y) return (y * y):sum() * 0 end,
+      optimizer = neap.optim.SGD { lr = 0.1 } }
+    t:step { x = x }
+    -- The first norm's mean is a tenth of its batch's, the second's of what the first has made: 0.
+    local seen = {}
+    for name, v in pairs(m:state_dict()) do
+      if #v.shape == 1 then seen[#seen + 1] = ("%s %.3f"):format(name, v[{ 1 }]) end
+    end
+    table.sort(seen)
+    assert.same({ "nought 0.000", "nought_2 0.400", "nought_3 0.000", "one 1.000", "one_2 1.400",
+      "one_3 1.000" }, seen)
+  end)
+
+  it("has weights of each layer's own where an exporter has merged equal ones", function()
+    -- As the tracing exporter writes it, by Identity; and as the newer one does, by names that are
+    -- gone.
+    local copied = norms({ "one", "nought", "m1", "v1" }, { "b.weight", "b.bias", "m2", "v2" })
+    for i, name in ipairs { "m1", "v1", "m2", "v2" } do
+      copied.tensors[2 + i] = floats(name, { 3 }, { i, 1, 2 })
+    end
+    table.insert(copied.nodes, 1, kit.node("Identity", { "one" }, { "b.weight" }))
+    table.insert(copied.nodes, 1, kit.node("Identity", { "nought" }, { "b.bias" }))
+    assert.equal("one, nought, b.weight, b.bias", names_of(assert(import(copied))))
+
+    local function merged(signature)
+      return names_of(assert(import(norms({ "one", "nought", "m1", "v1" },
+        { "one", "nought", "m2", "v2" }, { tensors = copied.tensors,
+          meta = { { "pkg.torch.export.ExportedProgram.graph_signature", signature } } }))))
+    end
+    local own = "p: PARAMETER target='one'\nq: PARAMETER target='nought'\n"
+    assert.equal("one, nought, one_2, nought_2",
+      merged(own .. "p2: PARAMETER target='b.weight'\nq2: PARAMETER target='b.bias'\n"))
+    -- Where none is gone, layers share them.
+    assert.equal("one, nought", merged(own))
+  end)
+
   it("leaves a mask among the weights as it is", function()
     local m = assert(import { nodes = { kit.node("Mul", { "x", "w" }, { "h" }),
       kit.node("Add", { "h", "mask" }, { "a" }), kit.node("Softmax", { "a" }, { "y" },

@@ -15,6 +15,7 @@ local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
 local op = require "neap.op"
 local ops = require "neap.onnx.ops"
+local signature = require "neap.onnx.signature"
 
 local graph = {}
 
@@ -48,7 +49,7 @@ graph.clean = clean
 --- A tensor as a value; weights are floats with a dimension.
 local function known(t, elem, name, parameter)
   return { x = t, elem = elem or kit.elem_of[t.dtype], name = name,
-    parameter = parameter and dtypes.is_float[t.dtype] and #t.shape > 0 }
+    parameter = dtypes.is_float[t.dtype] and #t.shape > 0 and parameter }
 end
 graph.known = known
 
@@ -57,6 +58,14 @@ local function is_mask(t)
   if t:n_element() > MOST_MASKED then return false end
   local found = t:stats()
   return found.inf > 0 or found.nan > 0
+end
+
+--- Whether all elements are equal, as in weights of ones or zeros that nobody has trained: those of
+-- several layers may be one in a file whose exporter keeps equal tensors once.
+local function is_one_number(t)
+  if t:n_element() < 2 or t:n_element() > MOST_MASKED then return false end
+  local found = t:stats()
+  return found.min == found.max
 end
 
 --- What becomes of a weight in a net: true, it is trained; "fixed", it is not.
@@ -131,6 +140,11 @@ graph.Need = { __tostring = function(e) return e.message end, __name = "neap.onn
 
 -- ---- nodes --------------------------------------------------------------------------------------
 
+--- The same numbers as a value of its own.
+local function apart_from(v, name)
+  return { x = v.x:clone(), elem = v.elem, name = name or v.name, parameter = v.parameter }
+end
+
 --- The inputs of a node: values, nil where one is left out.
 local function inputs_of(node, env)
   local inputs = {}
@@ -139,6 +153,11 @@ local function inputs_of(node, env)
       local v = env[name]
       if v == nil then
         node:fail("input %d, \"%s\", is made by no node before this one", i, name)
+      end
+      -- The first who reads it has the weight itself, each other one its own.
+      if v.is_merged then
+        v.first = v.first or node.row
+        if v.first ~= node.row then v = apart_from(v) end
       end
       inputs[i] = v
     end
@@ -214,7 +233,12 @@ function build(node, f)
   end
   -- Running statistics are state, whatever the file has them as.
   for _, i in ipairs(node.row.domain == "" and ops.statistics[node.row.op] or {}) do
-    local v = node.inputs[i]
+    local v, readers = node.inputs[i], node.state.readers[node.row.inputs[i]]
+    -- What others read, too, is equal to them now: it moves with this node's batches alone.
+    if v and v.x and kit.is_known(v.x) and type(readers) == "table" and #readers > 1 then
+      v = apart_from(v)
+      node.inputs[i] = v
+    end
     if v then v.parameter, v.seen = false, true end
   end
 
@@ -254,6 +278,15 @@ function State:results_of(node, row)
   return self.net:scope(clean(row.name), build, node, f)
 end
 
+--- Whether a node gives a weight, all one number, under another weight's name: so PyTorch's tracing
+-- exporter writes weights of several layers that were equal when it wrote them.
+local function is_merged_copy(state, node)
+  local row, v = node.row, node.inputs[1]
+  if row.op ~= "Identity" or row.domain ~= "" or state.net ~= state.root then return false end
+  return v and v.parameter == true and not v.made_by and v.x and kit.is_known(v.x)
+    and is_one_number(v.x)
+end
+
 function State:run_node(row, env)
   local node = setmetatable({ row = row, state = self, env = env,
     version = self.opsets[row.domain] or 1 }, Node)
@@ -263,6 +296,10 @@ function State:run_node(row, env)
       node:fail("more than %d nodes in all turns and calls", graph.most_nodes)
     end
     node.inputs = inputs_of(node, env)
+    if is_merged_copy(self, node) then
+      local v = node.inputs[1]
+      return define(env, row.outputs[1], apart_from(v, row.outputs[1]), node)
+    end
     -- Weights stay the bytes that they are.
     node.folds = all_known(node.inputs) and row.op ~= "DequantizeLinear" and not self:stays(node)
     local results = self:results_of(node, row)
@@ -396,9 +433,10 @@ function State:run_graph(g, env)
 
   for _, t in ipairs(g.initializers) do
     if rawget(env, t.name) == nil then
-      local is_weight = not self.statistics[t.name]
-      rawset(env, t.name, t.tensor and known(t.tensor, t.elem, t.name, is_weight)
-        or { texts = t.texts, name = t.name })
+      local is_weight = not self.statistics[t.name] and self.weight_kind(t.name)
+      local v = t.tensor and known(t.tensor, t.elem, t.name, is_weight)
+      if v and self.said.merges and v.parameter == true then v.is_merged = is_one_number(v.x) end
+      rawset(env, t.name, v or { texts = t.texts, name = t.name })
     end
   end
   for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
@@ -511,13 +549,26 @@ local function statistics_of(g)
     end
   end
 
-  -- From the statistics back to what they are made of.
+  -- From the statistics back to what they are made of, ..
   while #waiting > 0 do
     local name = table.remove(waiting)
     if not names[name] and not varies[name] then
       names[name] = true
       local from = maker[name] and maker[name].inputs or {}
       table.move(from, 1, #from, #waiting + 1, waiting)
+    end
+  end
+
+  -- .. but what is read as something else, too: a weight that only equals the statistics.
+  for _, row in ipairs(g.nodes) do
+    local makes = false
+    for _, name in ipairs(row.outputs) do makes = makes or names[name] end
+    local is_statistic = {}
+    for _, i in ipairs(row.domain == "" and ops.statistics[row.op] or {}) do
+      is_statistic[i] = true
+    end
+    for i, name in ipairs(not makes and row.inputs or {}) do
+      if not is_statistic[i] then names[name] = nil end
     end
   end
   return names
@@ -533,9 +584,11 @@ end
 -- @return list of the outputs' values, and one of what the nodes have made in the net
 function graph.run(model, net, inputs, declare, anew, trained)
   trained = trained or {}
+  local said = signature(model.graph)
   local state = setmetatable({ net = net, root = net, opsets = model.opsets, functions = {},
     depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew,
     module = trained.module, whole = trained.whole, statistics = statistics_of(model.graph),
+    said = said, weight_kind = said.kind_of,
     constants_are = has_initializers(model.graph) and "fixed" or true }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
 
