@@ -231,7 +231,7 @@ valgrind: ## the C tests under valgrind, built in build-valgrind
 .PHONY: valgrind-run
 valgrind-run: all c-tests
 	@$(call RUN_TESTS,NEAP_TEST_ONLY=c OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 NEAP_RANDOM_NETS=1000 NEAP_TEST_SECONDS=3000 \
-	  NEAP_TEST_RUNNER='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
+	  NEAP_TEST_RUNNER='valgrind -q --suppressions=tests/valgrind.supp --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite --show-leak-kinds=definite')
 
 # One version of each function, so that a line counts once; counters that several threads raise. What a killed process ran is not
 # counted. tests/coverage.md says what is left. The rows are in build-coverage/coverage.txt, the lines in coverage.html beside it.

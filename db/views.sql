@@ -24,6 +24,7 @@ SELECT
   other_scratch_bytes,
   other_work,
   flops,
+  (SELECT text FROM plan_word WHERE word_id = o.dtype) AS dtype,
   read_bytes,
   write_bytes,
   scratch_bytes,
@@ -35,7 +36,7 @@ FROM packed_op o;
 CREATE VIEW plan_op AS
 SELECT
   plan_id, step, type, name, layer, module, line, phase, recomputes, kernel, algorithm, choice_reason,
-  other, other_scratch_bytes, other_work, flops, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
+  other, other_scratch_bytes, other_work, flops, dtype, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
 FROM subnet_op
 WHERE subnet_no = 0;
 
@@ -321,6 +322,13 @@ SELECT m.machine_id, m.cpu, m.isa, m.n_core, m.ram_bytes, p.what, p.n_thread, p.
 FROM machine m
 LEFT JOIN machine_peak p USING (machine_id);
 
+-- What does it reach at most in each dtype, on whatever number of threads?
+CREATE VIEW v_machine_peak AS
+SELECT machine_id, what, max(per_second) AS flop_per_s
+FROM machine_peak
+WHERE what <> 'memory'
+GROUP BY machine_id, what;
+
 -- Where does the time go?
 CREATE VIEW v_op_time AS
 SELECT
@@ -333,3 +341,19 @@ SELECT
 FROM v_run r
 CROSS JOIN run_op t USING (run_id)
 CROSS JOIN plan_op o ON o.plan_id = r.plan_id AND o.step = t.step;
+
+-- How long do the ops of each layer take, in the newest run of a plan that measured them?
+CREATE VIEW v_layer_time AS
+SELECT
+  p.net, p.mode, p.batch, p.used_no = n.used_no AS newest, p.plan_id, g.run_id, g.program_no,
+  (SELECT text FROM plan_word WHERE word_id = o.layer) AS layer, count(*) AS n_op, sum(t.median_ns) AS median_ns
+FROM (SELECT net, mode, max(used_no) AS used_no FROM plan GROUP BY net, mode) n
+CROSS JOIN plan p ON p.net = n.net AND p.mode = n.mode
+CROSS JOIN program g ON (g.run_id, g.program_no) = (
+  SELECT q.run_id, q.program_no FROM program q JOIN run r USING (run_id)
+  WHERE q.plan_id = p.plan_id
+    AND EXISTS (SELECT 1 FROM program_op u WHERE u.run_id = q.run_id AND u.program_no = q.program_no)
+  ORDER BY r.uuid DESC, q.program_no LIMIT 1)
+CROSS JOIN program_op t ON t.run_id = g.run_id AND t.program_no = g.program_no
+CROSS JOIN packed_op o ON o.plan_id = p.plan_id AND o.subnet_no = 0 AND o.step = t.step
+GROUP BY p.net, p.mode, p.batch, newest, p.plan_id, o.layer;

@@ -1,5 +1,5 @@
---- What this machine reaches at most: operations a second in f32 and bf16, bytes a second of
--- memory, by threads. Measured with Neap's own kernels, and the largest is kept in the database:
+--- What this machine reaches at most: operations a second in f32, f64, bf16 and i8, bytes a second
+-- of memory, by threads. Measured with Neap's own kernels, and the largest is kept in the database:
 -- the roof under which the ops of a run stand.
 -- @module neap.machine
 local core = require "neap.core"
@@ -53,9 +53,17 @@ local function product(dtype)
   end
 end
 
+local function product_of_bytes(net)
+  local one = net:param("one", {}, { "Constant", value = 1 })
+  local a = net:param("a", { N, N }, { "Constant", value = 3 }, { dtype = "i8" })
+  return net:QLinearMatMul { a, one, false, a, one, false, one }
+end
+
 local kinds = {
   { what = "f32", work = 2 * N ^ 3, build = product "f32" },
+  { what = "f64", work = 2 * N ^ 3, build = product "f64" },
   { what = "bf16", work = 2 * N ^ 3, build = product "bf16", may = has_bf16 },
+  { what = "i8", work = 2 * N ^ 3, build = product_of_bytes },
   {
     what = "memory", work = 2 * 4 * ELEMS,
     build = function(net)
@@ -100,21 +108,30 @@ local function stored(db)
   return rows and #rows > 0 and rows or nil
 end
 
---- The best of all threads: flop_per_s, byte_per_s.
+--- The best of all threads, by what was measured.
 local function best(rows)
-  local totals = {}
+  local most = {}
   for _, row in ipairs(rows) do
-    local name = row.what == "f32" and "flop_per_s" or row.what == "memory" and "byte_per_s"
-    if name then totals[name] = math.max(totals[name] or 0, row.per_second) end
+    most[row.what] = math.max(most[row.what] or 0, row.per_second)
   end
-  return totals
+  return most
 end
 
---- neap.machine([{ again = true }]) -> Report of what this machine reaches: what ("f32", "bf16":
--- operations a second; "memory": bytes a second), n_thread, per_second; totals flop_per_s and
--- byte_per_s, the best of all threads. Measured the first time, a second or less, and kept in the
--- database; `again`: measured anew, of which the larger is kept; `seen`: measured anew if less than
--- so many operations a second are kept, as an op reached them. The total `measured` says why.
+--- Whether an op was faster than what is kept of its dtype. One whose dtype has no peak of its own
+-- is compared with that of f32.
+local function is_passed(most, seen)
+  for dtype, flop_per_s in pairs(seen) do
+    if flop_per_s > (most[dtype] or most.f32 or 0) then return true end
+  end
+  return false
+end
+
+--- neap.machine([{ again = true }]) -> Report of what this machine reaches: what ("f32", "f64",
+-- "bf16", "i8": operations a second; "memory": bytes a second), n_thread, per_second; totals
+-- flop_per_s, of f32, and byte_per_s, the best of all threads. Measured the first time, a second or
+-- less, and kept in the database; `again`: measured anew, of which the larger is kept; `seen`:
+-- measured anew if ops reached more in their dtype than is kept, { bf16 = operations a second }.
+-- The total `measured` says why.
 function machine.peaks(o)
   o = o or {}
   local db, why = core.used_db(), nil
@@ -123,7 +140,9 @@ function machine.peaks(o)
     why = "the first time"
   elseif o.again then
     why = "again, as asked"
-  elseif o.seen and o.seen > (best(rows).flop_per_s or 0) then
+  elseif not best(rows).i8 then
+    why = "again, as integers were not measured yet"
+  elseif o.seen and is_passed(best(rows), o.seen) then
     why = "again, as an op was faster than what was kept"
   end
   if why then
@@ -135,10 +154,10 @@ function machine.peaks(o)
     -- What is kept is the largest that was ever measured.
     rows = db and stored(db) or rows
   end
-  local totals = best(rows)
-  totals.measured = why
+  local most = best(rows)
   return report.new {
-    rows = rows, columns = { "what", "n_thread", "per_second" }, totals = totals,
+    rows = rows, columns = { "what", "n_thread", "per_second" },
+    totals = { flop_per_s = most.f32, byte_per_s = most.memory, measured = why },
     order = { "flop_per_s", "byte_per_s", "measured" },
   }
 end

@@ -101,7 +101,7 @@ for view in db:rows [[select name from sqlite_schema where type = 'view' and nam
   if name == "v_reuse" then where = where .. " and a = 'conv1'" end
   if name == "v_net" then where = "name = 'lenet'" end
   if name == "v_layer_value" then where = "plan_id = 3" end
-  if name == "v_machine" then where = "true" end
+  if name:find "^v_machine" then where = "true" end
   row("view", name, function()
     return db:sql(("select * from %s where %s"):format(name, where))
   end)

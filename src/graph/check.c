@@ -80,7 +80,8 @@ static int compare_names(const void *a, const void *b) {
   return ((*x)->name > (*y)->name) - ((*x)->name < (*y)->name);
 }
 
-/* A name stands for one value after a run. */
+/* A name stands for one value after a run. Frames hold several versions of one, each for the
+ * backward of its iteration, and nobody asks for those by name. */
 static void check_last(const neap_graph *graph) {
   /* Names are interned, so that equal ones are one address, and sorting by address brings them
    * together. */
@@ -88,7 +89,9 @@ static void check_last(const neap_graph *graph) {
   if (last == NULL) return;
   int n = 0;
   for (int v = 0; v < graph->n_value; v++)
-    if (graph->value[v].is_blob && graph->value[v].is_last) last[n++] = &graph->value[v];
+    if (graph->value[v].is_blob && graph->value[v].is_last &&
+        graph->value[v].region != NEAP_REGION_FRAME)
+      last[n++] = &graph->value[v];
 
   /* Equal names stand side by side then. */
   if (n > 0) qsort(last, (size_t)n, sizeof *last, compare_names);

@@ -43,7 +43,7 @@ typedef struct neap_value {
   size_t bytes; /* with padding; known after lay_out (before: plain) */
   neap_role role;
   neap_region region;
-  bool is_last; /* the last version of its blob's name: what fetch sees */
+  bool is_last; /* the last of its blob's name: what fetch sees; in frames each that is kept */
   bool is_blob; /* has a name the user can fetch */
   bool is_stash, keep;
   bool is_held;      /* a declared blob, which a workspace holds though no node reads it */

@@ -109,7 +109,8 @@ NEAP_API neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *o
                                    neap_error *error);
 
 /* What this machine reached at most with so many threads, in place of what was known of it. `what`:
- * "f32" or "bf16", operations a second, or "memory", bytes a second. ARGUMENT, DB errors. */
+ * "f32", "f64", "bf16" or "i8", operations a second, or "memory", bytes a second. ARGUMENT, DB
+ * errors. */
 NEAP_API neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread,
                                        double per_second, neap_error *error);
 /* How long a kernel took here that could run a step of a stored plan, as neap_memory_plan_kernels

@@ -28,6 +28,7 @@
   X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                               \
     "work space of the kernel, or the frame of a control op")                                    \
   X(flops, NUMBER, "flops", STORE | PRINT, "work, as the op's record counts it")                 \
+  X(dtype, TEXT, "", STORE, "of its first input, else of what it makes: what it computes in")    \
   X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                      \
   X(layer, TEXT, "", STORE,                                                                      \
     "the op's layer; a backward op, a Reorder and an update belong to that which they are for")  \

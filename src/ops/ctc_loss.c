@@ -231,15 +231,17 @@ static void run_gradient(const job *j, const sample *p, double *room) {
   }
 }
 
-/* Labels before sample n where targets are one list. A length that makes no sense counts as none,
- * and all that follows is wrong with it. */
+/* Where the labels behind a target begin that has so many, from `first` on, where targets are one
+ * list. A length that makes no sense counts as none, and all that follows is wrong with it. */
+static int64_t behind(const job *j, int64_t first, int64_t n_label) {
+  return n_label >= 0 && n_label <= j->z.n_target - first ? first + n_label : first;
+}
+
 static int64_t labels_before(const job *j, int64_t n) {
   const neap_operand *lengths = &j->call->in[TARGET_LENGTHS];
   int64_t before = 0;
-  for (int64_t i = 0; i < n; i++) {
-    int64_t length = neap_element_get_i64(lengths->type.dtype, lengths->data, i);
-    if (length >= 0 && length <= j->z.n_target - before) before += length;
-  }
+  for (int64_t i = 0; i < n; i++)
+    before = behind(j, before, neap_element_get_i64(lengths->type.dtype, lengths->data, i));
   return before;
 }
 
@@ -252,7 +254,7 @@ static void run_parts(void *context, int64_t begin, int64_t end) {
     int64_t first = labels_before(j, n);
     for (; n < stop; n++) {
       sample p = sample_of(j, n, first);
-      first += NEAP_MAX(p.n_label, 0);
+      first = behind(j, first, p.n_label);
       (j->backward ? run_gradient : run_loss)(j, &p, room);
     }
   }

@@ -187,6 +187,15 @@ static int64_t moved_bytes(const neap_rows *r, const neap_node *node, bool is_ou
   return neap_whole((double)bytes);
 }
 
+/* The dtype of the first operand that is there, inputs before outputs; NULL for an op without. */
+static const char *dtype_of(const neap_graph *graph, const neap_node *node) {
+  for (int k = 0; k < node->n_in + node->n_out; k++) {
+    int v = k < node->n_in ? node->in[k] : node->out[k - node->n_in];
+    if (v != NEAP_NO_VALUE) return neap_dtype_name(graph->value[v].type.dtype);
+  }
+  return NULL;
+}
+
 static bool fill_op(neap_rows *r, int step) {
   const neap_graph *graph = r->graph;
   const neap_plan *plan = r->plan;
@@ -207,6 +216,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .live_bytes = (int64_t)plan->live_bytes[step],
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
                        .flops = neap_whole(node->cost.flops),
+                       .dtype = dtype_of(graph, node),
                        .line = text_or_null(node->line),
                        .layer = report_layer(graph, r->owner[at], r->layer),
                        .module = text_or_null(graph->node[r->owner[at]].scope),

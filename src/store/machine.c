@@ -110,16 +110,17 @@ static neap_status put_peak(neap_store *store, int64_t machine_id, const char *w
 neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread, double per_second,
                               neap_error *error) {
   static const char lost[] = "what this machine reaches is not stored";
-  static const char *const known[] = {"f32", "bf16", "memory"};
+  static const char *const known[] = {"f32", "f64", "bf16", "i8", "memory"};
 
   /* Said in Neap's words, before the table's own check says it in SQLite's. */
   bool is_known = false;
   for (int i = 0; i < NEAP_COUNT(known); i++) is_known = is_known || strcmp(what, known[i]) == 0;
   if (!is_known || n_thread < 1 || !(per_second > 0))
-    return neap_fail(error, NEAP_ARGUMENT,
-                     "a peak is of \"f32\", \"bf16\" or \"memory\", with one thread or more, and "
-                     "above 0; got \"%s\", %d, %g",
-                     what, n_thread, per_second);
+    return neap_fail(
+      error, NEAP_ARGUMENT,
+      "a peak is of \"f32\", \"f64\", \"bf16\", \"i8\" or \"memory\", with one thread or "
+      "more, and above 0; got \"%s\", %d, %g",
+      what, n_thread, per_second);
 
   /* The machine's row and the peak's in one transaction, for a database that has neither. */
   int64_t machine_id = 0;

@@ -10,20 +10,20 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   if (store == NULL) return;
   CHECK(strcmp(neap_db_path(store), path) == 0);
   CHECK(!neap_db_is_readonly(store));
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 10);
   CHECK(access(path, F_OK) == 0);
   CHECK_EQ(ask(store, "SELECT journal_mode = 'wal' FROM pragma_journal_mode"), 1);
   CHECK_EQ(
     ask(store,
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%'"),
     18);
-  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 21);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE type = 'view'"), 23);
   int64_t id = add_plan(store, "tiny", "k1");
   neap_db_close(store);
   store = opened(path);
   if (store == NULL) return;
   CHECK_EQ(ask(store, "SELECT plan_id FROM plan"), id);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 10);
   neap_db_close(store);
 }
 
@@ -54,7 +54,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   sqlite3_close(db);
   neap_store *store = opened(path);
   if (store == NULL) return;
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 10);
   CHECK_EQ(ask(store, "SELECT net_id FROM v_net WHERE name = 'kept' AND text = 'net kept'"), 7);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name = 'v_gone'"), 0);
@@ -114,6 +114,51 @@ TEST(runs_of_the_schema_before_programs_have_one) {
   char *report = NULL;
   CHECK_OK(neap_db_check(store, &report, &error));
   neap_free(report);
+  neap_db_close(store);
+}
+
+/* Ops of a file that does not say what they compute in, and peaks of one that knew fewer. */
+TEST(ops_of_an_old_file_get_their_dtype) {
+  const char *path = temp_path("dtypes.db");
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  CHECK_EQ(neap_sql_add_functions(db), SQLITE_OK);
+  static const char *const before[] = {"0001_plan",      "0002_run",      "0003_tuning",
+                                       "0004_flops",     "0005_history",  "0006_live_runs",
+                                       "0007_structure", "0008_programs", "0009_kernel_time"};
+  for (int i = 0; i < NEAP_COUNT(before); i++) {
+    char name[64];
+    snprintf(name, sizeof name, "db/migrations/%s.sql", before[i]);
+    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(name, NULL), NULL, NULL, NULL), SQLITE_OK);
+  }
+
+  /* Two ops: the first reads nothing and makes value 1, of word 3; the second makes value 2, of
+   * word 4, of value 1, and reads itself at the second place. */
+  CHECK_EQ(
+    sqlite3_exec(
+      db,
+      "INSERT INTO plan_word VALUES (1, 'Fill'), (2, 'x'), (3, 'bf16'), (4, 'f32');"
+      "INSERT INTO packed_op (plan_id, subnet_no, step, type, name, layer, phase, kernel, flops, "
+      "read_bytes, write_bytes, scratch_bytes, live_bytes) VALUES (1, 0, 1, 1, 2, 2, 2, 2, 0, 0, "
+      "0, 0, 0), (1, 0, 2, 1, 2, 2, 2, 2, 0, 0, 0, 0, 0);"
+      "INSERT INTO packed_value (plan_id, subnet_no, value_no, clone, storage_no, blob, layer, "
+      "role, category, region, dtype, layout, shape, bytes, offset_bytes, first_step, last_step, "
+      "kept, reason, words) VALUES (1, 0, 1, 0, 1, 2, 2, 2, 2, 2, 3, 2, 2, 0, 0, 1, 2, 0, 2, 2), "
+      "(1, 0, 2, 0, 2, 2, 2, 2, 2, 2, 4, 2, 2, 0, 0, 2, 2, 0, 2, 2);"
+      "INSERT INTO plan_read VALUES (1, 0, 1, 2, 1), (1, 0, 2, 2, 2);"
+      "INSERT INTO machine (machine_id, cpu, isa, n_core, ram_bytes) VALUES (1, 'c', 'avx', 2, 9);"
+      "INSERT INTO machine_peak VALUES (1, 'bf16', 2, 5e9, 7);"
+      "CREATE VIEW mine AS SELECT max(per_second) AS most FROM machine_peak;"
+      "PRAGMA user_version = 9; PRAGMA application_id = 0x4e454150",
+      NULL, NULL, NULL),
+    SQLITE_OK);
+  sqlite3_close(db);
+  neap_store *store = opened(path);
+  if (store == NULL) return;
+  CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op WHERE step IN (1, 2) AND dtype = 'bf16'"), 2);
+  CHECK_EQ(ask(store, "SELECT most FROM mine"), 5000000000); /* the user's own view */
+  CHECK_OK(neap_db_note_peak(store, "i8", 1, 6e9, &error));
+  CHECK_EQ(ask(store, "SELECT count(*) FROM v_machine_peak WHERE what IN ('i8', 'bf16')"), 2);
   neap_db_close(store);
 }
 
@@ -238,7 +283,7 @@ TEST(names_of_a_user_that_neap_takes_are_refused_with_the_way_out) {
     /* Then it is brought up, and each of the user's tables has its row. */
     if (store == NULL) store = opened(path);
     if (store == NULL) continue;
-    CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+    CHECK_EQ(ask(store, "PRAGMA user_version"), 10);
     CHECK_EQ(ask(store, "SELECT count(*) FROM sqlite_master WHERE name GLOB 'my_*'"), n);
     CHECK_EQ(ask(store, "SELECT count(*) FROM v_plan"), 0);
     if (version < 9) CHECK_EQ(ask(store, "SELECT mine >= 0 FROM my_kernel_time"), 1);
@@ -262,7 +307,7 @@ TEST(an_index_of_a_name_that_neap_takes_is_refused) {
                "has an index \"kernel_time\" of your own, a name that schema 9 takes") != NULL);
   CHECK(run_hint(path, wrong.hint));
   store = opened(path);
-  CHECK_EQ(ask(store, "PRAGMA user_version"), 9);
+  CHECK_EQ(ask(store, "PRAGMA user_version"), 10);
   neap_db_close(store);
 }
 
@@ -494,7 +539,7 @@ int main(int argc, char **argv) {
   int failed = RUN(
     argc, argv, T(a_new_file_gets_the_newest_schema_and_keeps_it),
     T(an_old_file_is_migrated_and_its_views_are_renewed), T(runs_of_an_old_file_survive),
-    T(runs_of_the_schema_before_programs_have_one),
+    T(runs_of_the_schema_before_programs_have_one), T(ops_of_an_old_file_get_their_dtype),
     T(names_of_a_user_that_neap_takes_are_refused_with_the_way_out),
     T(an_index_of_a_name_that_neap_takes_is_refused),
     T(newer_foreign_and_damaged_files_are_refused_in_words), T(cut_and_flipped_files_never_crash),

@@ -235,15 +235,16 @@ describe("the report of a run:", function()
       for _, name in ipairs { "a", "b" } do ws:feed(name, neap.rand(64, 64)) end
       program:run(3)
       local page = opened(require("neap.plan").run(program):html())
-      local words, roof = page:match ">([%l, ]+): ([%d.]+) GFLOP/s"
+      local words, roof = page:match ">f32: ([%l, ]+): ([%d.]+) GFLOP/s"
       program:close()
       local row = assert(db:query("roofline", { net = "roof" }))[1]
       assert.equal(row.machine_gflop_per_s, tonumber(roof))
-      assert.equal(words:find("fastest op", 1, true) and "fastest op" or "measured", row.roof)
+      assert.equal((words:find("fastest op", 1, true) and "fastest op" or "measured")
+        .. " in f32", row.roof)
       return row.roof
     end
-    assert.equal("fastest op", said(1e3))
-    assert.equal("measured", said(1e15))
+    assert.equal("fastest op in f32", said(1e3))
+    assert.equal("measured in f32", said(1e15))
     support.close_db(db, path)
   end)
 end)

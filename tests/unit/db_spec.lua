@@ -304,6 +304,7 @@ describe("the database", function()
   it("answers every example of its manual and every canned query", function()
     assert.equal(0, select(2, shell(("NEAP_DB=%s %s profile kernels lenet --train --batch 8 2>&1")
       :format(path, program))))
+    assert(db:_note_peak("f32", 1, 1e11))
     local file = io.open "db/README.md"
     if file then
       local n = 0

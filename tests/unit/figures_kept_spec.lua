@@ -285,6 +285,7 @@ local told = {
   ["view v_reader"] = true, ["view v_choice"] = true, ["view v_category"] = true,
   ["view v_module"] = true, ["query module"] = true,
   ["view run_op"] = true, ["view v_program"] = true, ["view v_machine"] = true, -- machine_spec
+  ["view v_machine_peak"] = true, ["view v_layer_time"] = true, -- by the queries that ask them
   ["view subnet_op"] = true, ["view subnet_value"] = true,
   ["view v_layer_value"] = true, -- what v_layer and v_module add up
   ["query who_reads"] = true, ["query choices"] = true, ["query category"] = true,

@@ -25,6 +25,7 @@ describe("what a machine reaches", function()
     end
     assert.is_truthy(seen["f32 1"] and seen["memory 1"])
     assert.is_truthy(seen["f32 " .. core.threads()])
+    assert.is_truthy(seen["f64 1"] and seen["i8 1"])
     local again = neap.machine()
     assert.are.equal(#first, #again)
     for i = 1, #again do
@@ -100,6 +101,25 @@ describe("what a machine reaches", function()
     assert.are.same({ "3 2 infer", "5 1 infer" }, list)
   end)
 
+  it("is another roof for each dtype that ops compute in", function()
+    for i, dtype in ipairs { "f32", "f64", "bf16", "f16" } do
+      local name = "roofed." .. dtype
+      local net = neap.net(name)
+      net:outputs { net:MatMul {
+        net:param("a", { 64, 64 }, { "Xavier" }, { dtype = dtype }),
+        net:param("b", { 64, 64 }, { "Xavier" }, { dtype = dtype }) } }
+      local ws <close> = neap.workspace { seed = 1 }
+      ws:init(net)
+      local program = ws:compile(net, { profile = true })
+      program:profile { steps = 3 }
+      program:close()
+      if i < 4 then assert(db:_note_peak(dtype, 1, i * 1e18)) end -- above what was measured
+      local row = assert(db:query("roofline", { net = name }))[1]
+      assert.are.same({ dtype, i < 4 and i * 1e9 or 1e9 }, { row.dtype, row.machine_gflop_per_s })
+      assert.are.equal("measured in " .. (i < 4 and dtype or "f32"), row.roof)
+    end
+  end)
+
   it("is measured again where an op was faster, and is no less than the fastest op", function()
     local net = neap.net "roofed"
     net:outputs { net:MatMul { net:param("a", { 64, 64 }, { "Xavier" }),
@@ -120,13 +140,14 @@ describe("what a machine reaches", function()
 
     keep "1e6" -- as no machine is: the op is above it
     local row = roof()
-    assert.are.equal("fastest op", row.roof)
+    assert.are.equal("fastest op in f32", row.roof)
     assert.are.equal(row.gflop_per_s, row.machine_gflop_per_s)
     assert.are.equal(100, row.percent_of_peak)
-    assert.is_true(neap.machine({ seen = 1e5 }).flop_per_s == 1e6)
-    assert.is_true(neap.machine({ seen = 2e6 }).flop_per_s > 1e6)
+    assert.is_true(neap.machine({ seen = { f32 = 1e5 } }).flop_per_s == 1e6)
+    assert.is_true(neap.machine({ seen = { f16 = 1e5 } }).flop_per_s == 1e6)
+    assert.is_true(neap.machine({ seen = { f16 = 2e6 } }).flop_per_s > 1e6)
     keep "1e18"
-    assert.are.equal("measured", roof().roof)
+    assert.are.equal("measured in f32", roof().roof)
     set "delete from machine_peak; update machine set peak_flop_per_s = null"
     assert.matches("neap profile run NET", roof().roof, 1, true)
     assert.is_nil(roof().percent_of_peak)

@@ -232,6 +232,17 @@ end
 
 function bench.line(row) return line_of(function(column) return column[3](row) end) end
 
+--- Operations a second of the fastest op in each dtype.
+local function fastest_of(run)
+  local most, rows = {}, run:ops()
+  for _, row in ipairs(rows) do
+    if row.dtype then
+      most[row.dtype] = math.max(most[row.dtype] or 0, row.gflop_per_s * 1e9)
+    end
+  end
+  return most
+end
+
 --- Runs `steps` with a profile and stores it.
 -- @param o {train =, batch =, steps = 10, limit = 30, memory = options, trace = path, format =}
 -- @return Report of the ops by time
@@ -246,8 +257,7 @@ function bench.profile(file, o)
   -- The roof under which these times stand: measured the first time, and again where an op was
   -- faster, since the machine was busy then.
   local shown = run:table { limit = o.limit or 30 }
-  local fastest = run:table { sort = "gflop_per_s", limit = 1 }[1]
-  local roof = require("neap.machine").peaks { seen = fastest and fastest.gflop_per_s * 1e9 }
+  local roof = require("neap.machine").peaks { seen = fastest_of(run) }
   require("neap.report").add_total(shown, "machine_measured", roof.measured)
   if o.trace then require("neap.cli").need(run:trace(o.trace, { format = o.format })) end
   return shown

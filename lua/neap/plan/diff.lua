@@ -80,11 +80,19 @@ function diff.add_course(side, db, id)
   side.course = ask(db, "select * from run_time where run_id = :id order by at_step", { id = id })
 end
 
---- What the machine of a run reaches, where that has been measured: {flop_per_s, byte_per_s}.
+--- What the machine of a run reaches, where that has been measured: {byte_per_s, by dtype
+-- operations a second}.
 function diff.roof_of(db, id)
-  return ask(db, [[select peak_flop_per_s as flop_per_s, peak_byte_per_s as byte_per_s
-    from machine join run using (machine_id) where run_id = :id and peak_flop_per_s > 0
-      and peak_byte_per_s > 0]], { id = id })[1]
+  local roof = ask(db, [[select peak_byte_per_s as byte_per_s from machine
+    join run using (machine_id)
+    where run_id = :id and peak_flop_per_s > 0 and peak_byte_per_s > 0]], { id = id })[1]
+  if not roof then return nil end
+  roof.flop_per_s = {}
+  for _, row in ipairs(ask(db, [[select what, flop_per_s from v_machine_peak
+    join run using (machine_id) where run_id = :id]], { id = id })) do
+    roof.flop_per_s[row.what] = row.flop_per_s
+  end
+  return roof
 end
 
 --- A stored run as a side.

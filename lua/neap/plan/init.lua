@@ -501,6 +501,7 @@ function Run:ops()
       type = o.type,
       phase = o.phase,
       engine = o.engine,
+      dtype = o.dtype,
       median_us = t.median_ns / 1000,
       min_us = t.min_ns / 1000,
       p95_us = t.p95_ns / 1000,

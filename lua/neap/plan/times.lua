@@ -45,19 +45,15 @@ local function is_alike(a, b)
     and a.n_thread == b.n_thread
 end
 
---- Says of each op what its time depends on besides kernel and work: the dtype of what it makes,
--- and the threads there are.
--- @param values rows with first_step and dtype, in the order of their numbers
-local function describe(ops, values, n_thread)
-  local dtype = {}
-  for _, v in ipairs(values) do dtype[v.first_step] = dtype[v.first_step] or v.dtype end
-  for i, o in ipairs(ops) do o.dtype, o.n_thread = dtype[i], n_thread end
+--- Says of each op what its time depends on besides kernel, dtype and work: the threads there are.
+local function describe(ops, n_thread)
+  for _, o in ipairs(ops) do o.n_thread = n_thread end
   return ops
 end
 
 --- The ops of a plan, as times.forecast compares them.
 function times.ops(plan)
-  return describe(plan:_ops(), plan:_values(), again.options(plan).threads or core.threads())
+  return describe(plan:_ops(), again.options(plan).threads or core.threads())
 end
 
 --- Measured ops of a live run.
@@ -82,11 +78,6 @@ local program_ops = [[select o.*, t.median_ns as ns from program_op t
   join plan_op o on o.plan_id = :plan_id and o.step = t.step
   where t.run_id = :run_id and t.program_no = :program_no order by t.step]]
 
-local made_values = [[select first_step,
-    (select text from plan_word where word_id = v.dtype) as dtype
-  from packed_value v where plan_id = :plan_id and subnet_no = 0 and first_step > 0
-  order by value_no, clone]]
-
 --- Measured ops of the stored programs of a net in one mode, on this machine; nil where there are
 -- none.
 -- @return list of groups
@@ -98,9 +89,8 @@ function times.stored(net, mode)
   for _, g in ipairs(found) do
     local rows = db:_query(program_ops, { plan_id = g.plan_id, run_id = g.run_id,
       program_no = g.program_no })
-    local values = db:_query(made_values, { plan_id = g.plan_id })
-    if rows and values and #rows > 0 then
-      groups[#groups + 1] = { rows = describe(rows, values, g.n_thread), run_id = g.run_id }
+    if rows and #rows > 0 then
+      groups[#groups + 1] = { rows = describe(rows, g.n_thread), run_id = g.run_id }
     end
   end
   return groups[1] and groups or nil

@@ -60,7 +60,8 @@ end
 -- ---- columns ------------------------------------------------------------------------------------
 
 local texts_of = {
-  op = { "name", "type", "phase", "layer", "module", "kernel", "algorithm", "line", "reason" },
+  op = { "name", "type", "phase", "layer", "module", "kernel", "algorithm", "dtype", "line",
+    "reason" },
   value = { "blob", "category", "region", "shape", "dtype", "layout", "layer", "module", "line",
     "detail" },
 }

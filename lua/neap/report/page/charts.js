@@ -41,9 +41,28 @@ function drawRegions(sides) {
   return holder;
 }
 
-/* Ops by their work per byte and per second, both on scales of powers of ten. The roof is what the
- * machine was measured to reach, so much a second and so many bytes a second; where an op was
- * faster, as in neap sql roofline, or nobody has measured it, the best that was seen here. */
+/* The roofs of the dtypes that ops compute in, the highest first: what the machine was measured to
+ * do of a product in it, or in f32 where it was not measured; where an op was faster, as in neap
+ * sql roofline, or nobody has measured any, the best that was seen here. Each point gets its
+ * own. */
+function roofsOf(side, points) {
+  const roofs = new Map(), kept = side.roof ? side.roof.flop_per_s : {};
+  for (const p of points) {
+    const own = side.op('dtype', p.s), dtype = own in kept || !side.roof ? own : 'f32';
+    if (!roofs.has(dtype)) roofs.set(dtype, { dtype, kept: (kept[dtype] || 0) / 1e9, best: 0 });
+    p.roof = roofs.get(dtype);
+    p.roof.best = Math.max(p.roof.best, p.y);
+  }
+  for (const roof of roofs.values()) {
+    roof.peak = Math.max(roof.kept, roof.best);
+    roof.of = `${roof.dtype}: ` + (!side.roof ? 'best seen here'
+      : roof.best > roof.kept ? 'fastest op, and bytes as measured on this machine'
+        : 'measured on this machine');
+  }
+  return [...roofs.values()].sort((a, b) => b.peak - a.peak);
+}
+
+/* Ops by their work per byte and per second, both on scales of powers of ten, under the roofs. */
 function drawRoofline(side) {
   const points = [];
   for (let s = 0; s < side.n_op; s++) {
@@ -54,19 +73,16 @@ function drawRoofline(side) {
   }
   if (points.length === 0) return empty('No op that was timed has both work and bytes.');
   const total = side.ns.reduce((a, b) => a + b, 0);
-  const roof = side.roof, best = Math.max(...points.map((p) => p.y));
-  const peak = Math.max(best, roof ? roof.flop_per_s / 1e9 : 0);
-  const of = !roof ? 'best seen here' : peak > roof.flop_per_s / 1e9
-    ? 'fastest op, and bytes as measured on this machine' : 'measured on this machine';
-  const rate = roof ? roof.byte_per_s / 1e9 : Math.max(...points.map((p) => p.rate));
+  const roofs = roofsOf(side, points), peaks = roofs.map((roof) => roof.peak);
+  const rate = side.roof ? side.roof.byte_per_s / 1e9 : Math.max(...points.map((p) => p.rate));
   const holder = make('div');
   onPaint(() => {
     const width = 760, height = 360, left = 62, right = 16, top = 16, bottom = 40;
     const svg = chart(width, height, 'roofline');
     const span = (values) => [Math.floor(Math.log10(Math.min(...values))),
       Math.ceil(Math.log10(Math.max(...values)) + 1e-9)];
-    const [x0, x1] = span(points.map((p) => p.x).concat(peak / rate));
-    const [y0, y1] = span(points.map((p) => p.y).concat(peak * 1.2, peak));
+    const [x0, x1] = span(points.map((p) => p.x).concat(peaks.map((peak) => peak / rate)));
+    const [y0, y1] = span(points.map((p) => p.y).concat(peaks, peaks[0] * 1.2));
     const px = (v) => left + (Math.log10(v) - x0) / Math.max(1, x1 - x0) * (width - left - right);
     const py = (v) => height - bottom - (Math.log10(v) - y0) / Math.max(1, y1 - y0)
       * (height - top - bottom);
@@ -86,19 +102,25 @@ function drawRoofline(side) {
       'text-anchor': 'middle' }, 'flops a byte'));
     svg.append(draw('text', { x: 14, y: (top + height - bottom) / 2, 'text-anchor': 'middle',
       transform: `rotate(-90 14 ${(top + height - bottom) / 2})` }, 'GFLOP/s'));
-    const knee = peak / rate, start = Math.max(10 ** x0, 10 ** y0 / rate);
-    svg.append(draw('polyline', { fill: 'none', stroke: css('--warn'), 'stroke-dasharray': '5 3',
-      points: `${px(start)},${py(start * rate)} ${px(knee)},${py(peak)} ${px(10 ** x1)},`
-        + `${py(peak)}` }));
-    svg.append(draw('text', { x: width - right - 4, y: py(peak) - 6, 'text-anchor': 'end' },
-      `${of}: ${peak.toFixed(1)} GFLOP/s, ${rate.toFixed(1)} GB/s`));
+    const start = Math.max(10 ** x0, 10 ** y0 / rate);
+    roofs.forEach(({ peak, of }, i) => {
+
+      /* The slope of memory is one for all: only the highest roof has it whole. */
+      const knee = peak / rate, from = i === 0 ? [start, start * rate] : [knee, peak];
+      svg.append(draw('polyline', { fill: 'none', stroke: css('--warn'), 'stroke-dasharray': '5 3',
+        points: `${px(from[0])},${py(from[1])} ${px(knee)},${py(peak)} ${px(10 ** x1)},`
+          + `${py(peak)}` }));
+      svg.append(draw('text', { x: width - right - 4, y: py(peak) - 6, 'text-anchor': 'end' },
+        `${of}: ${peak.toFixed(1)} GFLOP/s, ${rate.toFixed(1)} GB/s`));
+    });
     for (const p of points.slice().sort((a, b) => b.ns - a.ns)) {
       const dot = draw('circle', { cx: px(p.x), cy: py(p.y), r: 3 + 16 * Math.sqrt(p.ns / total),
         fill: phaseColour(side.op('phase', p.s)), 'fill-opacity': 0.75, stroke: css('--edge'),
         'stroke-width': 0.7 });
       svg.append(withTip(dot, `${side.op('name', p.s)}, ${side.op('type', p.s)} `
         + `(${side.op('kernel', p.s)})\n${timeText(p.ns)}, ${(100 * p.ns / total).toFixed(1)} %\n`
-        + `${p.y.toFixed(1)} GFLOP/s, ${p.rate.toFixed(1)} GB/s, ${p.x.toFixed(2)} flops a byte`));
+        + `${p.y.toFixed(1)} GFLOP/s in ${side.op('dtype', p.s)}, `
+        + `${p.rate.toFixed(1)} GB/s, ${p.x.toFixed(2)} flops a byte`));
     }
     svg.style.maxWidth = '900px';
     holder.replaceChildren(svg);
