@@ -144,6 +144,58 @@ describe("a workspace's total", function()
     assert.are.equal(0, ws:held_bytes())
   end)
 
+  it("is what its programs will hold, constants, banks and copies of blobs with it", function()
+    local x = neap.ones(64, 64)
+    local policies = { constants = { "offset", "pool" }, banks = { "offset" },
+      copies = { "offset" } }
+    local nets = {
+      constants = function(net)
+        net:param("w", { 64, 64 }, 0.5)
+        return net:input("x", { 64, 64 }):matmul(net:MatMul { "w", "w" }):sum { axes = { 2 } }
+      end,
+      banks = function(net)
+        local h = net:input("x", { 64, 64 })
+        for _, name in ipairs { "exp", "tanh" } do
+          h = net:bank("fast", function() return h[name](h) end)
+        end
+        return h:exp()
+      end,
+      -- What is updated is copied, since what reads it behind the update may fail.
+      copies = function(net)
+        net:param("w", { 64, 64 }, 1)
+        net:declare("lr", "state", {}, "f32", { op = "Constant", value = 0.5 })
+        local h = net:input("x", { 64, 64 })
+        net:gradient(net:Sum(net:Mul { h, "w" }))
+        net:Sgd({ "w", "w_grad", "lr" }, "w", { momentum = 0 })
+        return net:Embedding { h:arg_max { axis = 2 }, "w" }
+      end,
+    }
+    for name, make in pairs(nets) do
+      local net = neap.net(name)
+      net:outputs { make(net) }
+      local other = neap.net "other"
+      other:outputs { other:Sum(other:input("x", { 64, 64 }):exp():tanh(), "z") }
+      for _, policy in ipairs(policies[name]) do
+        local function run(total, nets_run)
+          local ws <close> = neap.workspace { total = total, store = false, recompute = false,
+            policy = policy,
+            banks = name == "banks" and { neap.bank { "fast", bytes = "4MiB" } } or nil }
+          local most = 0
+          for _, one in ipairs(nets_run) do
+            ws:run(one, { x = x })
+            most = math.max(most, ws:held_bytes())
+          end
+          return most
+        end
+        local held, all = run(nil, { net }), { net, other, net, other }
+        assert.are.equal(held, run(held, { net, net }), name)
+        assert.are.equal(held, refused(run, held - 1, { net }).least_bytes, name)
+        held = run(nil, all)
+        if policy == "offset" then assert.are.equal(held, run(held, all), name) end
+      end
+    end
+  end)
+
   it("counts no bytes less than are held when shapes come and go", function()
     local net = neap.net "g"
     net:input("x", { 0, 64 })
