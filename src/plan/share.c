@@ -130,16 +130,15 @@ static bool is_listed(const neap_op *op, int in, int out) {
 
 /* Positions of the node other than `in` that read the same bytes must be listed pairs with the same
  * output: then the kernel works element by element in all of them. */
-static bool reads_elsewhere(const neap_schedule *s, const neap_graph *g, const neap_node *node,
-                            int in, int out) {
+static bool reads_elsewhere(const neap_schedule *s, const neap_node *node, int in, int out) {
   int root = s->root[node->in[in]];
   for (int p = 0; p < node->n_in; p++) {
     if (p == in || node->in[p] == NEAP_NO_VALUE || s->root[node->in[p]] != root) continue;
 
     /* A kernel that reads an element of each input before it writes that element may have all of
-     * them overwritten. Only listed pairs promise that, and only where the elements lie alike. */
+     * them overwritten. Only listed pairs promise that. The elements lie alike: members of one
+     * storage have one layout. */
     if (!is_listed(node->op, p, out) || !is_listed(node->op, in, out)) return true;
-    if (g->value[node->in[p]].bytes != g->value[node->out[out]].bytes) return true;
   }
   return false;
 }
@@ -184,7 +183,7 @@ static neap_refusal refuse(const neap_schedule *s, const neap_work *work, int n,
       return NEAP_REFUSAL_TAKEN;
 
   /* Last the questions that walk over operands and readers. */
-  if (reads_elsewhere(s, g, node, pair.in, pair.out)) return NEAP_REFUSAL_READ_TWICE;
+  if (reads_elsewhere(s, node, pair.in, pair.out)) return NEAP_REFUSAL_READ_TWICE;
   return reader_left(s, work, n, from);
 }
 

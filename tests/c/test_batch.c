@@ -272,8 +272,9 @@ TEST(refused_memory_is_an_error_and_leaves_nothing) {
   neap_tensor_fini(&y);
 }
 
-/* Sums of all batches of ten pictures of 3x4x4 that are cut, turned, flipped and mixed. */
-static void mixed_sums(int n_thread, double sum[4]) {
+/* Sums of all batches of ten pictures of 3x4x4 that are cut, turned, flipped and mixed, from the
+ * row `first` on. */
+static void mixed_sums(int n_thread, int64_t first, double sum[4]) {
   neap_tensor x = {0}, y = counting(10), out[2];
   neap_shape shape = NEAP_SHAPE(10, 3, 4, 4);
   CHECK_OK(neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, &error));
@@ -295,9 +296,10 @@ static void mixed_sums(int n_thread, double sum[4]) {
                                 .transform = transform,
                                 .label = 1,
                                 .seed = 7,
-                                .epoch = 2};
+                                .epoch = 2,
+                                .first = first};
   neap_batch_reader *reader = NULL;
-  CHECK_OK(neap_batch_reader_new(2, field, 10, index, &options, &reader, &error));
+  CHECK_OK(neap_batch_reader_new(2, field, 10 - first, index + first, &options, &reader, &error));
 
   /* Sums weighted by place, so that rows that change places show. */
   for (int b = 0, n; (n = (int)next_batch(reader, out)) > 0; b++) {
@@ -314,13 +316,47 @@ static void mixed_sums(int n_thread, double sum[4]) {
 
 TEST(rows_are_the_same_on_any_number_of_threads) {
   double one[4] = {0}, other[4];
-  mixed_sums(1, one);
+  mixed_sums(1, 0, one);
   CHECK(one[0] != 0 && one[2] != 0 && one[3] == 0);
   for (int n = 2; n < 9; n++) {
     memset(other, 0, sizeof other);
-    mixed_sums(n, other);
+    mixed_sums(n, 0, other);
     for (int b = 0; b < 4; b++) CHECK(one[b] == other[b]);
   }
+}
+
+/* Rows and mixes draw by their place in the epoch, whatever batch comes first. */
+TEST(what_begins_within_an_epoch_goes_on_as_the_whole_does) {
+  double whole[4] = {0}, rest[4] = {0};
+  mixed_sums(1, 0, whole);
+  mixed_sums(1, 4, rest);
+  CHECK(rest[0] == whole[1] && rest[1] == whole[2] && rest[2] == 0);
+}
+
+/* Of batches that are not mixed some have their first row turned round, and some have not. */
+TEST(a_batch_draws_other_numbers_than_its_first_row) {
+  const neap_transform transform[] = {{"flip", 2, (double[]){0.5, 0}},
+                                      {"mixup", 2, (double[]){0.3, 0.5}}};
+  neap_tensor x = {0}, out;
+  neap_shape shape = NEAP_SHAPE(2, 1, 1, 2);
+  CHECK_OK(neap_tensor_new(&x, NEAP_DTYPE_F32, &shape, &error));
+  for (int i = 0; i < 4; i++) neap_element_set(NEAP_DTYPE_F32, neap_tensor_data(&x), i, 1 << i);
+  neap_batch_field field = {.source = x, .dtype = NEAP_DTYPE_F32, .scale = 1};
+  const int64_t index[] = {0, 1};
+  int n_plain = 0, n_turned = 0;
+  for (int epoch = 0; epoch < 64; epoch++) {
+    neap_batch_options options = {
+      .n_batch = 2, .n_transform = 2, .transform = transform, .label = -1, .epoch = epoch};
+    neap_batch_reader *reader = NULL;
+    CHECK_OK(neap_batch_reader_new(1, &field, 2, index, &options, &reader, &error));
+    CHECK_EQ(next_batch(reader, &out), 2);
+    n_plain += at(&out, 0) == 1 && at(&out, 1) == 2;
+    n_turned += at(&out, 0) == 2 && at(&out, 1) == 1;
+    neap_tensor_fini(&out);
+    neap_batch_reader_free(reader);
+  }
+  CHECK(n_plain > 5 && n_turned > 5);
+  neap_tensor_fini(&x);
 }
 
 /* The sum of all batches of two rows of large pictures that are mixed, weighted by place. */
@@ -389,6 +425,8 @@ int main(int argc, char **argv) {
              T(fields_and_transforms_that_make_no_sense_are_refused),
              T(no_rows_are_no_batches_and_a_huge_batch_holds_only_the_rows_there_are),
              T(refused_memory_is_an_error_and_leaves_nothing),
+             T(what_begins_within_an_epoch_goes_on_as_the_whole_does),
+             T(a_batch_draws_other_numbers_than_its_first_row),
              T(rows_are_the_same_on_any_number_of_threads), T(batches_are_mixed_beside_each_other),
              T(a_file_that_cannot_be_read_ends_the_batches));
 }

@@ -74,6 +74,27 @@ TEST(in_place_is_refused_with_the_reason) {
   graph_free(g);
 }
 
+/* As many bytes in another order are no bytes to share, for a view nor in place; nor are fewer in
+ * the same order. */
+TEST(bytes_in_another_order_are_not_shared) {
+  neap_graph *g = graph_new();
+  int x = input(g, "x", 128), a = transient(g, "a", 128), b = transient(g, "b", 128),
+      c = transient(g, "c", 128), d = transient(g, "d", 64), e = transient(g, "e", 64);
+  g->value[b].layout =
+    (neap_layout){.kind = NEAP_LAYOUT_BLOCKED, .n_inner = 1, .inner_dim = {0}, .inner_block = {16}};
+  NODE(g, &op_plain, 0, L(x), L(a));
+  NODE(g, &op_relu, 0, L(a), L(b));
+  NODE(g, &op_view, 0, L(b), L(c));
+  NODE(g, &op_view, 0, L(c), L(d));
+  NODE(g, &op_plain, 0, L(d), L(e));
+  neap_plan *plan = plan_simple(g);
+  CHECK_EQ(plan->place[b].refusal, NEAP_REFUSAL_BYTES);
+  CHECK(plan->place[c].reason != NEAP_REASON_ALIAS);
+  CHECK(plan->place[d].reason != NEAP_REASON_ALIAS);
+  neap_plan_free(plan);
+  graph_free(g);
+}
+
 /* A view keeps its source alive: in place on the source is refused while the view is read later,
  * and the other way round. */
 TEST(views_are_counted_with_their_source) {
@@ -309,10 +330,10 @@ TEST(order_lowers_the_peak) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(chain_shares_bytes), T(in_place_takes_the_input),
-             T(in_place_is_refused_with_the_reason), T(views_are_counted_with_their_source),
-             T(views_of_resident_bytes_are_copies), T(versions_share_resident_storage),
-             T(scratch_lies_apart_from_what_lives), T(empty_values_take_nothing),
-             T(dag_branches_share_nothing), T(policy_name_shares_by_name),
-             T(subnets_overlay_in_their_owners_scratch), T(budget_names_what_is_in_the_way),
-             T(order_lowers_the_peak));
+             T(in_place_is_refused_with_the_reason), T(bytes_in_another_order_are_not_shared),
+             T(views_are_counted_with_their_source), T(views_of_resident_bytes_are_copies),
+             T(versions_share_resident_storage), T(scratch_lies_apart_from_what_lives),
+             T(empty_values_take_nothing), T(dag_branches_share_nothing),
+             T(policy_name_shares_by_name), T(subnets_overlay_in_their_owners_scratch),
+             T(budget_names_what_is_in_the_way), T(order_lowers_the_peak));
 }
