@@ -393,7 +393,8 @@ static int ops(lua_State *L) {
   return 1;
 }
 
-/* net:_attrs(i) -> the attributes of op i by name, those that were not given too. */
+/* net:_attrs(i) -> the attributes of op i by name, those that were not given too, but for a number
+ * that then stands for none. */
 static int attributes(lua_State *L) {
   const neap_net *net = neap_lua_net_at(L, 1)->net;
   int64_t i = neap_lua_check_integer(L, 2);
@@ -402,6 +403,8 @@ static int attributes(lua_State *L) {
   lua_createtable(L, 0, neap_op_n_attrs(op->op));
   for (int a = 0; a < neap_op_n_attrs(op->op); a++) {
     const neap_attr *attr = neap_op_attr_at(op->op, a);
+    const bool is_none = attr->type == NEAP_ATTR_INT && attr->unlike_default;
+    if (is_none && !op->attrs[a].given) continue;
     /* nil, for subnets and names, sets no field. */
     neap_lua_push_attr(L, attr, &op->attrs[a]);
     lua_setfield(L, -2, attr->name);

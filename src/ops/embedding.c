@@ -104,7 +104,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   [PADDING_IDX] = {                                                                  \
     "padding_idx",                                                                   \
     "row that gets no gradient, from 0 or negative from the end; none unless given", \
-    NEAP_ATTR_INT}
+    NEAP_ATTR_INT, .unlike_default = true}
 
 const neap_op neap_op_Embedding = {
   .name = "Embedding",

@@ -155,7 +155,7 @@ const neap_op neap_op_EmbeddingBag = {
             [PADDING_IDX] = {"padding_idx",
                              "row that counts for nothing and gets no gradient, from 0 or "
                              "negative from the end; none unless given",
-                             NEAP_ATTR_INT}},
+                             NEAP_ATTR_INT, .unlike_default = true}},
   .effects = NEAP_EFFECT_FAULT,
   .infer = infer,
   .cost = cost,

@@ -3,7 +3,9 @@ local neap = require "neap"
 local cases = require "neap.check.cases"
 local core = require "neap.core"
 local kit = require "import.onnx_kit"
+local nn = neap.nn
 local op = require "neap.op"
+local peer = require "import.onnx_peer"
 local memonger = neap.memonger
 
 --- The largest difference of two tensors, as a share of the largest number.
@@ -105,6 +107,85 @@ describe("a net that is exported to ONNX", function()
         assert.equal(row.role, f.net:_blob(row.name).role)
       end
     end
+  end)
+
+  --- A model, exported with `o`, against its file on other inputs.
+  local function both(model, inputs, o)
+    local path = folder.path .. "/m.onnx"
+    model:eval()
+    assert(neap.export(model, path, o))
+    local f = assert(neap.import(path))
+    local want, feeds = model(table.unpack(inputs)), {}
+    for i, row in ipairs(f.net:inputs()) do feeds[row.name] = inputs[i] end
+    assert.is_true(distance(f(feeds), want) <= 1e-6)
+    if peer.is_there() then
+      local _, got = next(peer.run(path, feeds))
+      assert.is_true(distance(got, want) <= 1e-5)
+    end
+  end
+
+  it("makes bags of embeddings of ordinary ops", function()
+    neap.seed(4)
+    local table_of = neap.tensor({ { 1, 2, 3, 9 }, { 1, 1, 1, 1 }, { 9, 9, 9, 9 } }, "i64")
+    local Bags = nn.module { "Bags",
+      init = function(self, o) self.e = nn.EmbeddingBag(o) end,
+      forward = function(self, ids, at) return self.e(ids, at) end }
+    for _, mode in ipairs { "mean", "sum", "max" } do
+      for _, padding in ipairs { false, 1, -1 } do
+        local o = { 10, 5, mode = mode, padding_idx = padding or nil }
+        both(nn.EmbeddingBag(o), { table_of }, { input = { 4, dtype = "i64" }, batch = 3 })
+        -- Of other lengths, one of them empty.
+        both(Bags(o), { neap.tensor({ 1, 2, 3, 9, 1, 1, 9 }, "i64"),
+          neap.tensor({ 0, 2, 2, 5, 5, 6, 7 }, "i64") }, { batch = 7,
+            input = { ids = { dtype = "i64" }, at = { dtype = "i64" } } })
+      end
+    end
+    -- Row 0 counts where no row is said to be padding, and nets that differ in that are others.
+    local net = neap.net "lengths"
+    net:param("w", { 5, 3 }, { "Uniform" })
+    net:outputs { (net:EmbeddingBag({ net:input("ids", { 6 }, "i64"), "w",
+      net:input("long", { 3 }, "i64") }, 1, { by = "lengths" })) }
+    local ws <close> = neap.workspace { store = false }
+    ws:init(net)
+    local path = folder.path .. "/m.onnx"
+    assert(neap.export(net, path, { workspace = ws }))
+    local other = neap.net_from((net:text():gsub("by = lengths", "padding_idx = 0, %0")))
+    assert.is_false(memonger.verify_graph_equality(net, other))
+    local feeds = { ids = neap.tensor({ 4, 0, 1, 2, 2, 3 }, "i64"),
+      long = neap.tensor({ 2, 0, 4 }, "i64") }
+    local want = ws:run(net, feeds)[net:outputs()[1]]
+    assert.is_true(distance(assert(neap.import(path))(feeds), want) <= 1e-6)
+    local _, message = neap.export(net, path, { workspace = ws, opset = 13 })
+    assert.matches("from opset 16 on, 13 is asked for", message)
+  end)
+
+  it("has heads of keys once for each of their queries, where no op has that", function()
+    for _, opset in ipairs { 17, 23 } do
+      for _, heads in ipairs { 1, 2 } do
+        local model = nn.Sequential { input = { 6, 16 },
+          nn.MultiheadAttention { 16, heads = 4, key_heads = heads, causal = true } }
+        both(model, { neap.randn(2, 6, 16) }, { opset = opset, batch = 2 })
+      end
+    end
+    local open = nn.MultiheadAttention { 16, heads = 4, key_heads = 2 }
+    both(nn.Sequential { input = { 6, 16 }, open }, { neap.randn(3, 9, 16) },
+      { opset = 18, dims = { x = { "b", "t" } } })
+  end)
+
+  it("makes images larger, and pools them to one, whose sizes are open", function()
+    local x, open = neap.randn(2, 3, 10, 7), { dims = { x = { "b", false, "h", "w" } } }
+    local function of(...) return nn.Sequential { input = { 3, 8, 8 }, ... } end
+    for _, scale in ipairs { 2, 3 } do
+      both(of(nn.Upsample { scale, mode = "nearest" }, nn.Conv2d { 3, 4, kernel = 3, pad = 1 }),
+        { x }, open)
+    end
+    for _, o in ipairs { { 3, 4, kernel = 3, stride = 2, pad = 1, output_padding = 1 },
+      { 3, 4, kernel = 4, stride = 2, pad = 1 }, { 3, 4, kernel = 5, stride = 3, pad = 1 },
+      { 3, 4, kernel = 2, stride = 2, dilation = 2 } } do
+      both(of(nn.ConvTranspose2d(o)), { x }, open)
+    end
+    both(of(nn.Conv2d { 3, 4, kernel = 3, pad = 1 }, nn.AdaptiveAvgPool2d { 1 }, nn.Flatten()),
+      { x }, open)
   end)
 
   it("is written in parts for an opset without its ops", function()

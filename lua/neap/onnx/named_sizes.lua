@@ -78,12 +78,28 @@ local function count_along(tensors, d)
   if step then return start, step end
 end
 
+--- How often each number comes, of numbers 0, 0, 1, 1, 2, 2, .. along dimension d, of all tensors
+-- alike; nil where they are none: rows of an image that is made larger.
+local function repeats_along(tensors, d)
+  local times = 0
+  for k, t in ipairs(tensors) do
+    if kit.product(t.shape) ~= t.shape[d] then return nil end
+    local list = t:reshape(-1):totable()
+    while k == 1 and times < #list and list[times + 1] == list[1] do times = times + 1 end
+    for i, number in ipairs(list) do
+      if number ~= (i - 1) // times then return nil end
+    end
+  end
+  return times
+end
+
 --- start, start + step, .. along dimension d, of as many as the size says: a value whose other
--- dimensions are 1.
-local function counted(op, dims, d, dtype, start, step)
+-- dimensions are 1. Each number comes so many `times`.
+local function counted(op, dims, d, dtype, start, step, times)
   local function number(value, of) return op:const(core.tensor(value, of)) end
   local n = op:node("Squeeze", { op:size(dims[d]), op:const { 0 } })
   local line = op:node("Range", { number(0, "i64"), n, number(1, "i64") })
+  if times then line = op:node("Div", { line, number(times, "i64") }) end
   if dtype ~= "i64" then line = op:cast(line, dtype) end
   if step ~= 1 then line = op:node("Mul", { line, number(step, dtype) }) end
   if start ~= 0 then line = op:node("Add", { line, number(start, dtype) }) end
@@ -110,9 +126,14 @@ function named_sizes.value(op, symbols, name, tensors)
 
   -- One row over and over, or positions that are counted.
   local row, start, step = common_row(tensors, open)
+  local times
   if not row and #open == 1 then start, step = count_along(tensors, open[1]) end
+  if not row and not start and #open == 1 then
+    times = repeats_along(tensors, open[1])
+    start, step = times and 0, 1
+  end
   if not row and not start then lacks() end
-  local part = row and op:const(row) or counted(op, dims, open[1], first.dtype, start, step)
+  local part = row and op:const(row) or counted(op, dims, open[1], first.dtype, start, step, times)
   local v = op:node("Expand", { part, op:shape(dims) })
   v.dims, v.dtype = dims, first.dtype
   return v

@@ -242,8 +242,19 @@ local function attention_parts(n, q, k, v, mask, o)
     return n:transpose(n:reshape(x, { dims[1], dims[2], count, d }), { 0, 2, 1, 3 })
   end
 
-  if o.heads ~= o.kv_heads then n:lacks "fewer heads of keys than of queries, before opset 23" end
-  q, k, v = heads_of(q, o.q, o.heads), heads_of(k, o.k, o.kv_heads), heads_of(v, o.v, o.kv_heads)
+  -- Of fewer heads each stands for a group of neighbours: it is there once for each of these.
+  local group = o.heads // o.kv_heads
+  local function for_group(x, dims)
+    if group == 1 then return x end
+    local flat = #dims == 3
+    local length, size = flat and dims[2] or dims[3], flat and dims[3] // o.kv_heads or dims[4]
+    x = n:node("Unsqueeze", { x, n:const { 2 } })
+    x = n:node("Expand", { x, n:const { 1, 1, group, 1, 1 } })
+    return n:reshape(x, { dims[1], o.heads, length, size })
+  end
+  q = heads_of(q, o.q, o.heads)
+  k = for_group(heads_of(k, o.k, o.kv_heads), o.k)
+  v = for_group(heads_of(v, o.v, o.kv_heads), o.v)
   local scores = n:node("MatMul", { q, turned(n, k, 4) })
   scores = n:node("Mul", { scores, n:number(o.scale, o.dtype) })
 

@@ -599,15 +599,18 @@ local function adaptive(name, global, otherwise)
   return function(n, x)
     local dims, want = n:dims(1), n:result().dims
     local kernel, whole = {}, true
+    -- One window is the whole image, of whatever size.
+    for d = 3, #dims do whole = whole and want[d] == 1 end
+    if whole then return n:node(global, { x }) end
+
     for d = 3, #dims do
       local size, count = n:static({ dims[d] }, "an image's size")[1], want[d]
       if count == 0 or size % count ~= 0 then
         if otherwise then return otherwise(n, x) end
         n:lacks("%d pixels are no whole number of %d windows", size, count)
       end
-      kernel[d - 2], whole = size // count, whole and count == 1
+      kernel[d - 2] = size // count
     end
-    if whole then return n:node(global, { x }) end
     return n:node(name, { x }, { kernel_shape = kernel, strides = kernel })
   end
 end
@@ -629,16 +632,18 @@ local function write(out)
     attrs.group = n.attrs.groups
     for d = 1, rank do
       local reach = (kernel[d] - 1) * (attrs.dilations and attrs.dilations[d] or 1) + 1
+      local padding = each(n.attrs.output_padding, rank, 0)[d]
+      more[d] = padding
 
-      local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
       -- By the output's shape what windows make too much is cut on both sides, an odd one in front.
+      -- Of other sizes it would be another cut: they are known.
       if #n.attrs.output_shape > 0 then
-        local padding = each(n.attrs.output_padding, rank, 0)[d]
+        local size = n:static({ dims[d + 2], want[d + 2] }, "an image's size")
         local less = attrs.strides[d] * (size[1] - 1) + reach + padding - size[2]
         attrs.pads[d] = math.max(less - less // 2, 0)
+        more[d] = size[2] - (attrs.strides[d] * (size[1] - 1) + reach - attrs.pads[d]
+          - attrs.pads[d + rank])
       end
-      more[d] = size[2] - (attrs.strides[d] * (size[1] - 1) + reach - attrs.pads[d]
-        - attrs.pads[d + rank])
       -- What is shorter than windows make it is padded more.
       if more[d] < 0 then attrs.pads[d + rank], more[d] = attrs.pads[d + rank] - more[d], 0 end
       local most = math.max(attrs.strides[d], attrs.dilations and attrs.dilations[d] or 1)
