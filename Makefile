@@ -202,7 +202,7 @@ asan: ## all tests under AddressSanitizer and UBSan, built in build-asan
 	@$(MAKE) BUILD=build-asan OPT='-O1 -g' EXTRA_CFLAGS='$(SANITIZE)' all c-tests asan-run
 .PHONY: asan-run
 asan-run: all c-tests
-	@$(call RUN_TESTS,ASAN_OPTIONS=detect_leaks=1 LSAN_OPTIONS=suppressions=tests/leaks.supp:print_suppressions=0)
+	@$(call RUN_TESTS,ASAN_OPTIONS='detect_leaks=1 allocator_may_return_null=1' LSAN_OPTIONS=suppressions=tests/leaks.supp:print_suppressions=0)
 
 # What libgomp, oneDNN and OpenBLAS do among themselves the sanitizer does not see: tests/tsan.supp.
 tsan: ## the C tests under ThreadSanitizer, built in build-tsan

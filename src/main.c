@@ -184,6 +184,9 @@ int main(int argc, char **argv) {
     return EXIT_FAILURE;
   }
   main_state = L;
+
+  /* A file that may not grow any more (ulimit -f) is a write that fails, as on a full disk. */
+  signal(SIGXFSZ, SIG_IGN);
   lua_pushcfunction(L, run);
   lua_pushinteger(L, argc);
   lua_pushlightuserdata(L, argv);

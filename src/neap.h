@@ -133,6 +133,7 @@ NEAP_API bool neap_engine_list(int i, neap_engine_row *row);
   X(INTERRUPTED, "interrupted") \
   X(IO, "io")                   \
   X(DB, "db")                   \
+  X(SCRIPT, "script")           \
   X(INTERNAL, "internal")
 
 typedef enum neap_status {
@@ -143,7 +144,7 @@ typedef enum neap_status {
 
 /* "shape", "memory", ...: what scripts test. MEMORY: the system refused bytes. BUDGET: a limit that
  * the caller gave (a budget, a total, a bank's bytes) can't be met: trying again gives the same
- * answer. */
+ * answer. SCRIPT: a script's own error, which ended its run. */
 NEAP_API const char *neap_status_text(neap_status status);
 
 /* A name, which lives as long as the process, and its bytes. */

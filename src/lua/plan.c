@@ -235,11 +235,12 @@ static int peak(lua_State *L) { return push_words(L, neap_memory_plan_peak); }
 static int text(lua_State *L) { return push_words(L, neap_memory_plan_text); }
 static int graph_text(lua_State *L) { return push_words(L, neap_memory_plan_graph_text); }
 
-/* plan:_svg(by_layer [, ns by step]) -> text */
+/* plan:_svg(by_layer [, ns by step, whose time]) -> text */
 static int svg(lua_State *L) {
   const neap_memory_plan *plan = neap_lua_plan_at(L, 1);
-  lua_settop(L, 3);
+  lua_settop(L, 4);
   neap_drawing drawing = {.by_layer = lua_toboolean(L, 2)};
+  if (!lua_isnil(L, 4)) drawing.times_of = neap_lua_check_string(L, 4);
   if (!lua_isnil(L, 3)) {
     neap_lua_check_type(L, 3, LUA_TTABLE);
     drawing.n_step = neap_lua_length(L, 3);
@@ -294,7 +295,7 @@ void neap_lua_open_plan(lua_State *L) {
                                          {"_why", why, NEAP_LUA_ALONE | 3},
                                          {"_tree", tree, NEAP_LUA_ALONE | 1},
                                          {"_dot", dot, NEAP_LUA_ALONE | 2},
-                                         {"_svg", svg, NEAP_LUA_ALONE | 3},
+                                         {"_svg", svg, NEAP_LUA_ALONE | 4},
                                          {NULL, NULL, 0}};
   neap_lua_class(L, NEAP_LUA_PLAN, "Plan", meta, methods);
   static const neap_lua_reg of_net[] = {{"_plan", make, 3}, {NULL, NULL, 0}};

@@ -109,7 +109,7 @@ static void take_alive(lua_State *L, int index, const char *what, int *n, neap_l
 /* The error at `index`, a text or an object, as a record; texts of lists are borrowed from it. */
 static void take_error(lua_State *L, int index, neap_error *error) {
   char code[32] = "";
-  error->code = NEAP_ARGUMENT;
+  error->code = NEAP_SCRIPT; /* what is no object of Neap's */
   if (lua_type(L, index) != LUA_TTABLE) {
     snprintf(error->message, sizeof error->message, "%s", luaL_tolstring(L, index, NULL));
     lua_pop(L, 1);

@@ -77,6 +77,7 @@ typedef struct neap_drawing {
   bool by_layer;          /* boxes have the colours of layers; else of categories */
   const int64_t *step_ns; /* how long each step takes: the axis is time. NULL: steps */
   int n_step;             /* how many step_ns has: as many as the plan, else ARGUMENT */
+  const char *times_of;   /* where step_ns are from, for the head; NULL: it says nothing of it */
 } neap_drawing;
 NEAP_API neap_status neap_memory_plan_svg(const neap_memory_plan *plan, const neap_drawing *drawing,
                                           char **out, neap_error *error);

@@ -311,6 +311,11 @@ static void draw_head(const svg_canvas *c, int height) {
   snprintf(text, sizeof text, "%.400s, %s, batch %lld", c->graph->name,
            c->graph->train ? "training" : "inference", (long long)neap_graph_batch(c->graph));
   svg_add_text(c, SVG_LEFT, 24, "font-size=\"16\" font-weight=\"bold\"", text);
+  if (c->step_ns != NULL && c->times_of != NULL) {
+    char room[SVG_LABEL_ROOM];
+    svg_add_text(c, SVG_RIGHT, 24, "text-anchor=\"end\" fill=\"#555\"",
+                 svg_fitting(c->times_of, (SVG_RIGHT - SVG_LEFT) / 2, room));
+  }
   snprintf(text, sizeof text,
            "%s %s, least for these kernels and this order %s%s, without reuse %s; policy %s, %s; "
            "hatched: scratch",
@@ -343,6 +348,7 @@ void neap_report_svg(const neap_plan *plan, const neap_graph *graph, const neap_
                   .right = SVG_RIGHT,
                   .edge = edge,
                   .step_ns = drawing != NULL ? drawing->step_ns : NULL,
+                  .times_of = drawing != NULL ? drawing->times_of : NULL,
                   .palette = &palette,
                   .node = -1,
                   .all_bytes = plan->arena_bytes};

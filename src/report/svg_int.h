@@ -31,6 +31,7 @@ typedef struct svg_canvas {
   /* the whole: where its steps begin, from 0 to 1, and 1 behind the last; NULL: all are as wide */
   const double *edge;
   const int64_t *step_ns;  /* the axis is time; NULL: steps */
+  const char *times_of;    /* whose time; NULL: nothing is said of it */
   report_palette *palette; /* what colours mean */
   int node;                /* that owns the subnet; -1: the whole */
   size_t base_bytes;       /* address of its frame */

@@ -215,6 +215,7 @@ describe("a forecast of time", function()
     assert.is_true(said.time_known < times.least_known and said.time_before_known == 1)
     assert.are.equal("not measured", row.after)
     assert.is_truthy(row.change:find "^%d+ %% of it measured$", row.change)
+    assert.is_truthy(plan():svg(nil, { time = true }):find("time of ops, from run", 1, true))
     local p = plan { dtype = "f16" }
     assert.is_truthy(p:html():find('"times":false', 1, true))
     assert.error_matches(function() p:svg(nil, { time = true }) end, "%% was measured")

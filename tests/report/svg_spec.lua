@@ -104,6 +104,8 @@ describe("a plan as SVG:", function()
     assert.is_true(n > 5, "boxes were looked at: " .. n)
     assert.is_nil(svg:find('class="fold"', 1, true))
     assert.is_truthy(svg:find " [mu]s</text>")
+    assert.is_truthy(svg:find(">time of ops, from a run that is not stored, 100 %", 1, true))
+    assert.is_nil(program.plan:svg():find("time of ops", 1, true))
   end)
 
   it("says what it has no times of, and what it can't colour by", function()

@@ -100,7 +100,8 @@ describe("a training in the database", function()
   end)
 
   local ends = {
-    { what = "error", code = 1, status = "failed", n_step = 5, says = "oops" },
+    { what = "error", code = 1, status = "failed", n_step = 5, says = "oops",
+      reason = "script" },
     { what = "later", code = 1, status = "finished", n_step = 9 }, -- the training was over
     { what = "exit", code = 3, status = "finished", n_step = 5 },
     { what = "interrupt", code = 130, status = "interrupted", n_step = 5, says = "interrupted" },
@@ -111,12 +112,14 @@ describe("a training in the database", function()
   for _, e in ipairs(ends) do
     it(("ends by %s as %s"):format(e.what, e.status), function()
       local db <close>, code = train(e.what)
-      local runs = db:sql "select *, error ->> 'message' as message from run"
+      local runs = db:sql [[select *, error ->> 'message' as message, error ->> 'code' as reason
+        from run]]
       assert.is_true(code == e.code or code == "signal " .. e.code - 128, code)
       assert.equal(1, #runs)
       assert.equal(e.status, runs[1].status)
       assert.equal("small", runs[1].net)
       assert.is_not_nil(runs[1].ended_at)
+      if e.reason then assert.equal(e.reason, runs[1].reason) end
       if e.n_step then assert.equal(e.n_step, runs[1].n_step) end
       if e.says then
         assert.has_match(e.says, runs[1].message)

@@ -413,7 +413,8 @@ function Plan:dot(path, o) return given(self:_dot(dot_options:read(o).fold), pat
 local svg_options = record.declare("plan:svg", { call = "(path, {})",
   doc = [[SVG text: bytes by name over op order. Each storage is a box from its first step to its
     last, at its place in the arena; scratch is hatched, the peak marked, resident regions drawn
-    apart. Steps side by side at which the arena holds nothing, as updates, are one narrow column.
+    apart. Steps side by side at which the arena holds nothing, as updates, are one narrow column;
+    where the axis is time the head says of which runs.
     With a path, true or nil, message, code.]],
   { "color", "choice", "category", choices = { "category", "layer" },
     doc = "what the colours of boxes mean" },
@@ -425,7 +426,7 @@ local svg_options = record.declare("plan:svg", { call = "(path, {})",
 --- plan:svg([path [, { .. }]]) -> text, or true, or nil, message, code: see the record.
 function Plan:svg(path, o)
   o = svg_options:read(o)
-  local ns
+  local ns, times_of
 
   -- Time as the axis: by the run that is given, or stored ones.
   if o.time then
@@ -437,14 +438,14 @@ function Plan:svg(path, o)
         them"):format(figures(self).net))
     end
     local known
-    ns, known = times.steps(self, measured)
+    ns, known, times_of = times.steps(self, measured)
     if known < times.least_known then
       fail(("plan:svg: of the ops' time %.0f %% was measured, by the same kernels, in the same \z
         dtype and on as many threads; neap profile run NET, with the options of the plan, \z
         measures it"):format(100 * known))
     end
   end
-  return given(self:_svg(o.color == "layer", ns), path)
+  return given(self:_svg(o.color == "layer", ns, times_of), path)
 end
 
 --- plan:html([path [, other]]) -> text, or true, or nil, message, code: a report as one HTML file,

@@ -62,7 +62,7 @@ end
 function times.of_run(run)
   local rows = times.ops(run.plan)
   for i, o in ipairs(rows) do o.ns = run.times[i].median_ns end
-  return { { rows = rows } }
+  return { { rows = rows, run_id = (run.run_id or 0) > 0 and run.run_id or nil } }
 end
 
 --- What this machine measured of a net in one mode, the newest first. A net that looks at data in a
@@ -205,6 +205,17 @@ function times.forecast(ops, measured)
   return math.floor(total + 0.5), total > 0 and known / total or 0, list, runs
 end
 
+--- Where times are from, in words.
+-- @param runs list of numbers of stored runs; none: of a run that is not stored
+-- @param known number share of the time that was measured by the same kernels
+local function source(runs, known)
+  local from = "a run that is not stored"
+  if #runs > 0 then
+    from = ("run%s %s"):format(#runs > 1 and "s" or "", table.concat(runs, ", "))
+  end
+  return ("from %s, %.0f %% by the same kernels"):format(from, 100 * known)
+end
+
 --- A side of neap.plan.diff with the times that its ops would take, by stored runs of the plan's
 -- net and mode; as it is where there are none, or none of which more than a guess can be made.
 function times.into(side, plan)
@@ -213,8 +224,7 @@ function times.into(side, plan)
   local _, known, list, runs = times.forecast(times.ops(plan), measured)
   if known < times.least_known then return side end
   side.roof = diff.roof_of(core.used_db(), runs[1])
-  side.times, side.times_label = {}, ("sum of its ops, from run%s %s, %.0f %% by the same \z
-    kernels"):format(#runs > 1 and "s" or "", table.concat(runs, ", "), 100 * known)
+  side.times, side.times_label = {}, "sum of its ops, " .. source(runs, known)
 
   -- One number for each op: there is no scatter in a forecast.
   for i, ns in ipairs(list) do
@@ -224,11 +234,12 @@ function times.into(side, plan)
   return side
 end
 
---- The same as a whole number of ns for each op, and the share that was measured.
+--- The same as a whole number of ns for each op, the share that was measured, and in words where
+-- they are from.
 function times.steps(plan, measured)
-  local _, known, list = times.forecast(times.ops(plan), measured)
+  local _, known, list, runs = times.forecast(times.ops(plan), measured)
   for i, ns in ipairs(list) do list[i] = math.floor(ns + 0.5) end
-  return list, known
+  return list, known, "time of ops, " .. source(runs, known)
 end
 
 return times
