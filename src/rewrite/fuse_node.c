@@ -33,7 +33,8 @@ static bool leaves_bank(const fuser *f, neap_value_id v) {
 
 bool fuse_may_go(const fuser *f, neap_value_id v, int n_read) {
   const neap_value *value = &f->graph->value[v];
-  if (value->region != NEAP_REGION_ARENA || value->keep) return false;
+  /* What is kept is not in the arena. */
+  if (value->region != NEAP_REGION_ARENA) return false;
   if (f->value[v].n_read != n_read) return false;
   return neap_builder_options(f->b)->n_bank == 0 || n_read == 0 || !leaves_bank(f, v);
 }

@@ -44,14 +44,13 @@ static bool makes_fixed(const fuser *f, int n) {
   return true;
 }
 
-/* Notes which of its outputs are fixed. */
+/* Notes which of its outputs are fixed. A later version is not: its node reads the version before
+ * it, whose content does not stay. */
 static void fix_outputs(fuser *f, int n) {
   const neap_node *node = &f->graph->node[n];
   const bool fixed = makes_fixed(f, n);
-  for (int k = 0; k < node->n_out; k++) {
-    const neap_value_id v = node->out[k];
-    if (v != NEAP_NO_VALUE) f->value[v].fixed = fixed && f->graph->value[v].root == v;
-  }
+  for (int k = 0; k < node->n_out; k++)
+    if (node->out[k] != NEAP_NO_VALUE) f->value[node->out[k]].fixed = fixed;
 }
 
 neap_status fuse_uses_add(fuser *f, int n, neap_error *error) {
@@ -99,14 +98,14 @@ bool fuse_uses_cross_banks(const fuser *f, neap_value_id v, const char *device) 
   return false;
 }
 
-/* A node of this order reads only what nodes before it make, so one pass is enough, however deep
- * the net is. */
+/* First what is there before the graph runs; outputs follow from their nodes. A node of this order
+ * reads only what nodes before it make, so one pass is enough, however deep the net is. */
 void fuse_find_fixed(fuser *f) {
   const neap_graph *graph = f->graph;
   for (int v = 0; v < graph->n_value; v++) {
     const neap_value *value = &graph->value[v];
     const bool kept = value->region == NEAP_REGION_PARAMETER || value->region == NEAP_REGION_STATE;
-    f->value[v].fixed = value->node < 0 && kept && fuse_is_stable(f, v);
+    f->value[v].fixed = kept && fuse_is_stable(f, v);
   }
   for (int n = 0; n < graph->n_node; n++) fix_outputs(f, n);
 }

@@ -68,6 +68,18 @@ describe("fusion", function()
     end
   end)
 
+  it("leaves a norm whose statistic is overwritten behind it", function()
+    local net = neap.net "moving"
+    net:Conv({ net:input("x", { 2, 3, 6, 6 }), net:param("w", { 4, 3, 3, 3 }, 0.1) }, "h")
+    for _, name in ipairs { "gamma", "beta", "var", "share" } do net:param(name, { 4 }, 0.5) end
+    net:declare("mean", "state", { 4 }, "f32", { op = "Constant", value = 0.5 })
+    net:BatchNorm({ "h", "gamma", "beta", "mean", "var" }, "y", { training = false })
+    net:outputs { "y" }
+    assert.are.same({ norm = 1 }, rules(net))
+    net:Mul({ "mean", "share" }, "mean")
+    assert.are.same({}, rules(net))
+  end)
+
   it("holds folded weights once, packed, where the arena has room for them on their way", function()
     -- Activations of 4 MiB, weights of 144 KiB: on the way into the kernel's layout they fit into
     -- the arena, whatever runs there.

@@ -114,6 +114,22 @@ describe("a net in banks", function()
     assert.equal(4, copies { first = "fast" })
   end)
 
+  it("keeps an op in its bank that reads what an op without an effect has passed on", function()
+    local net = neap.net "passed"
+    net:param("w", { 8, 8 }, 0.1)
+    net:FC({ net:input("x", { 8, 8 }), "w" }, "h")
+    net:bank("fast", function()
+      net:Reshape("h", "same", { shape = { 8, 8 } })
+      net:Relu("same", "y")
+    end)
+    net:outputs { "y" }
+    local banks = {}
+    for _, op in ipairs(net:plan({ banks = { fast() }, store = false }):ops()) do
+      banks[op.type] = op.bank
+    end
+    assert.same({ "main", "fast" }, { banks.FC, banks.Relu })
+  end)
+
   it("keeps each op of a bank to its bytes, and tells them apart in its reports", function()
     local plan = mlp(in_bank { middle = "fast" }):plan {
       banks = { fast(), neap.bank { "spare", bytes = 1024 } },
