@@ -367,6 +367,70 @@ describe("neap.quantize", function()
     refused("no rows", l, neap.rand(0, 4))
   end)
 
+  it("keeps a norm's Relu, and a norm by the batch's own statistics", function()
+    local rows = neap.randn(16, 6)
+    for _, attrs in ipairs { { relu = true }, { training = true } } do
+      local m = made(function(s)
+        s.l = nn.Linear { 6, 6 }
+        for i, name in ipairs { "gamma", "beta", "mean", "var" } do s:param(name, { 6 }, i / 4) end
+      end, function(s, v)
+        local y = s.l(v):batch_norm(s.gamma, s.beta, s.mean, s.var, attrs)
+        return y
+      end, rows)
+      assert.is_true(distance(neap.quantize(m, rows)(rows), m(rows)) < 0.03)
+    end
+  end)
+
+  it("folds a norm into a product of all dimensions behind the first", function()
+    local rows = neap.randn(16, 4, 6)
+    local m = made(function(s)
+      s.l, s.n = nn.Linear { 24, 4, bias = false }, nn.BatchNorm1d { 4 }
+    end, function(s, v) return s.n(v:fc(s.l.weight, { axis = 2 })) end, rows)
+    local q = neap.quantize(m, rows)
+    assert.is_true(distance(q(rows), m(rows)) < 0.03)
+    assert.are.equal(1, count_of(q:plan { batch = 4 }).FusedQLinearFC)
+  end)
+
+  it("leaves a product whose bias a run makes", function()
+    local rows = neap.randn(16, 6)
+    local m = made(function(s)
+      s.l, s.d = nn.Linear { 6, 6, bias = false }, nn.Linear { 6, 6 }
+    end, function(s, v)
+      return s.d(v:fc(s.l.weight, v:mean { axes = { 1 } } * 3 + 5))
+    end, rows)
+    local q = neap.quantize(m, rows)
+    assert.is_true(distance(q(rows), m(rows)) < 0.03)
+    assert.are.equal(1, count_of(q:plan { batch = 4 }).FC)
+  end)
+
+  it("keeps sums of products, and what is joined again, in bytes of one scale", function()
+    local pictures = neap.randn(8, 4, 6, 6)
+    local function init(s)
+      local function conv(n_in) return nn.Conv2d { n_in, 8, kernel = 3, pad = 1 } end
+      s.a, s.b, s.shortcut, s.c, s.d, s.e = conv(4), conv(8), conv(4), conv(8), conv(16), conv(24)
+    end
+    local function sum_of(s, v) return s.b(s.a(v):relu()) + s.shortcut(v) end
+    for _, case in ipairs {
+      -- Both sides are bytes where the sum is, by its Relu; what others read is not.
+      { function(s, v) return s.c(sum_of(s, v):relu()) end, "QuantizeLinear", 1 },
+      { function(s, v)
+        local sum = sum_of(s, v)
+        return s.c(sum:relu()), sum
+      end, "DequantizeLinear", 4 },
+      -- Of parts that are joined, and the whole again, all have the last one's scale.
+      { function(s, v)
+        local a = s.a(v):relu()
+        local one = neap.concat({ a, s.b(a):relu() }, { axis = 2 })
+        return s.e(neap.concat({ one, s.d(one):relu() }, { axis = 2 }))
+      end, "QLinearRescale", nil },
+    } do
+      local m = made(init, case[1], pictures)
+      local q = neap.quantize(m, pictures)
+      assert.is_true(distance(q(pictures), m(pictures)) < 0.03)
+      assert.are.equal(case[3], count_of(q:plan { batch = 4 })[case[2]], case[2])
+    end
+  end)
+
   it("says what it does not take", function()
     refused({ "skip \"nosuch*\"", "linear1.weight" }, model, x, { skip = { "nosuch*" } })
     refused("method = \"percentile\"", model, x, { percent = 50 })

@@ -105,7 +105,7 @@ local function fold_norm(r, norm, maker, readers)
     or #readers[norm.inputs[1]] > 1 then
     return false
   end
-  if step.type == "FC" and (step.attrs.axis or step.rank ~= 2) then return false end
+  if step.type == "FC" and step.rank ~= 2 then return false end
 
   -- All four must be numbers of the file: a norm whose statistics a run makes is left.
   local of = {}
@@ -300,14 +300,14 @@ local function find_roots(r, maker)
   end
 end
 
---- The numbers of products' weights and biases, where these are known.
+--- The numbers of products' weights and biases, where these are known. What is read beside them is
+-- not: a product of numbers alone has been folded.
 local function find_products(r)
   for _, step in ipairs(r.steps) do
     if is_product[step.type] then
       step.weight = step.weight or r.weights[step.inputs[2]] or nil
       step.bias = step.bias or step.inputs[3] and r.weights[step.inputs[3]] or nil
-      step.is_known = step.weight and not r.weights[step.inputs[1]]
-        and (not step.inputs[3] or step.bias) and true or false
+      step.is_known = step.weight and (not step.inputs[3] or step.bias) and true or false
     end
   end
 end
