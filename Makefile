@@ -97,7 +97,7 @@ $(patsubst src/%.c,$(BUILD)/%.o,$(wildcard src/import/*.c)): $(SCHEMA_OBJ:.o=.c)
 $(BUILD)/import/%.o: CFLAGS += -I$(BUILD)/import
 
 # Where speed is a matter of products and their sums alone, a multiply and an add are one instruction on processors that have it.
-$(BUILD)/math/panels.o $(BUILD)/ops/lstm.o: CONTRACT := -ffp-contract=fast
+$(BUILD)/math/panels.o $(BUILD)/ops/lstm.o $(BUILD)/ops/lstm_grad.o: CONTRACT := -ffp-contract=fast
 
 $(BUILD)/%.o: src/%.c $(BUILD)/flags
 	@mkdir -p $(@D)

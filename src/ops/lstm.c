@@ -1,9 +1,5 @@
-/* lstm.c: LSTM over whole sequences, one layer in one direction, and its backward ops.
- *
- * Letters: T steps, N sequences, D inputs, H units. Time comes first, so that one step is dense. A
- * row of 4H numbers holds the four gates of one sequence, each H wide: i (input), f (forget), g
- * (candidate), o (output), in the order that the attribute `order` says: ifgo as PyTorch and Torch
- * have it, iofg as ONNX does (it calls g c), ifog as Caffe2 does.
+/* lstm.c: LSTM over whole sequences, one layer in one direction. Its backward ops: lstm_grad.c; the
+ * letters of shapes: lstm_int.h.
  *
  * The inputs' share of the gates, x w^T + b, needs no step before it: it is one large product. The
  * states' share, h r^T, is a small product each step. The large one is made for the whole sequence
@@ -16,145 +12,98 @@
  * each step), at inference w too. Then a thread takes some sequences through all steps, from the
  * products to the cells, or some units of all sequences through one. Else a library makes the
  * products, and the cells follow.
- *
- * INVARIANT: past its length a sequence keeps its state and gives 0, in either direction; so the
- * rows of dgates there are 0.
- * INVARIANT: `cells` holds the state kept past the length too: the cell before step t is always
- * that of the step before.
  */
 #include "math/panels.h"
-#include "math/vec.h"
-#include "ops/dnnl.h"
+#include "ops/lstm_int.h"
 
 #include <inttypes.h>
 
-enum { REVERSE, ORDER };
-enum { X, W, R, B, H0, C0, LENGTHS };                                      /* inputs of LSTM */
-enum { Y, H, C, GATES, CELLS, N_OUT };                                     /* its outputs */
-enum { G_R, G_C0, G_LENGTHS, G_GATES, G_CELLS, G_DY, G_DH, G_DC, G_N_IN }; /* inputs of LSTMGrad */
-enum { G_DGATES, G_DH0, G_DC0, G_N_OUT };                                  /* its outputs */
-/* inputs of LSTMGradWeight */
-enum { W_DGATES, W_Y, W_H0, W_LENGTHS, W_N_IN };
+enum { X, W, R, B, H0, C0, LENGTHS };  /* inputs of LSTM */
+enum { Y, H, C, GATES, CELLS, N_OUT }; /* its outputs */
 /* choice->algorithm of LSTM: who makes h r^T */
 enum { BY_LIBRARY, BY_PANELS };
 /* at least, for the panels: fewer do not make up for packing r (which costs as much as one) */
 enum { PANELS_STEPS = 8 };
-/* sequences that are worth a thread of their own: two tiles of panels.c */
-enum { SHARE = 12 };
 /* Rows of the inputs' product at inference: a library needs many to be busy, panels only enough to
  * use w from the cache. */
 enum { CHUNK_ROWS = 256, CHUNK_ROWS_PANELS = 128 };
 
-#define LENGTH_DTYPES (NEAP_BIT(I64) | NEAP_BIT(I32))
-
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-typedef struct sizes {
-  int64_t n_step, n_seq, n_in, n_unit;
-  int64_t gate[4]; /* first column of i, f, g, o */
-  size_t item_bytes;
-  neap_dtype dtype;
-  bool reverse;
-  const neap_operand *lengths; /* NULL: all sequences are n_step long */
-} sizes;
-
-/* y: type of (T,N,H). */
-static sizes sizes_of(const neap_type *y, const neap_attr_value *attrs) {
+lstm_sizes lstm_sizes_of(const neap_type *y, const neap_attr_value *attrs) {
   /* by order: ifgo, iofg, ifog */
   static const int column[][4] = {{0, 1, 2, 3}, {0, 2, 3, 1}, {0, 1, 3, 2}};
-  sizes s = {.n_step = y->shape.dim[0],
-             .n_seq = y->shape.dim[1],
-             .n_unit = y->shape.dim[2],
-             .dtype = y->dtype};
+  lstm_sizes s = {.n_step = y->shape.dim[0],
+                  .n_seq = y->shape.dim[1],
+                  .n_unit = y->shape.dim[2],
+                  .dtype = y->dtype};
   s.item_bytes = neap_dtype_bytes(y->dtype);
   s.reverse = attrs[REVERSE].i != 0;
   for (int k = 0; k < 4; k++) s.gate[k] = column[attrs[ORDER].i][k] * s.n_unit;
   return s;
 }
 
-static int64_t gate_row_elems(const sizes *s) { return s->n_seq * 4 * s->n_unit; } /* of one step */
-static int64_t state_elems(const sizes *s) { return s->n_seq * s->n_unit; }
-static size_t gates_bytes(const sizes *s, int64_t n_step) {
-  return (size_t)(n_step * gate_row_elems(s)) * s->item_bytes;
-}
-static size_t state_bytes(const sizes *s) { return (size_t)state_elems(s) * s->item_bytes; }
-/* What has no elements may have no bytes at all: then base is NULL, and elems 0. */
-static char *offset(const sizes *s, const void *base, int64_t elems) {
-  if (elems == 0) return (char *)base;
-  return (char *)base + (size_t)elems * s->item_bytes;
-}
-
-/* Of what run keeps at the head of its scratch: see there. */
-static size_t first_scratch_bytes(const sizes *s, bool panels) {
-  return neap_align(panels ? state_bytes(s) : gates_bytes(s, 1));
-}
-
-/* Steps of inputs multiplied at once when nothing keeps the gates. */
-static int64_t chunk_steps(const sizes *s, bool panels) {
-  int64_t n_row = panels ? CHUNK_ROWS_PANELS : CHUNK_ROWS,
-          n = (n_row + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1);
-  return NEAP_MIN(NEAP_MAX(n, 1), NEAP_MAX(s->n_step, 1));
-}
-
-/* Within [0,T] whatever the data says: the forward has recorded the fault. */
-static int64_t length_of(const sizes *s, int64_t seq) {
+int64_t lstm_length_of(const lstm_sizes *s, int64_t seq) {
   if (s->lengths == NULL) return s->n_step;
   int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, seq);
   return length < 0 ? 0 : NEAP_MIN(length, s->n_step);
 }
 
-/* The operand when it is there. */
-static const neap_operand *given(const neap_call *call, int input) {
-  return call->n_in > input && call->in[input].data != NULL ? &call->in[input] : NULL;
+void lstm_start_state(const lstm_sizes *s, void *to, const neap_operand *from) {
+  if (from == NULL)
+    neap_clear_bytes(to, lstm_state_bytes(s));
+  else if (to != from->data)
+    neap_copy_bytes(to, from->data, lstm_state_bytes(s));
 }
 
-/* ---- the cell, one step ---------------------------------------------------------------------- */
+neap_status lstm_expect_dtype(const neap_infer *c, int like, int lengths, neap_error *error) {
+  for (int i = 0; i < c->n_in; i++)
+    if (i != lengths && c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[like].dtype)
+      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
+                             c->op->inputs[i].name, neap_dtype_name(c->in[like].dtype),
+                             c->op->inputs[like].name, neap_dtype_name(c->in[i].dtype));
+  return NEAP_OK;
+}
 
-/* Pointers to one step of each operand; rows (N,4H) or (N,H). */
-typedef struct job {
-  const sizes *s;
-  int64_t t;
-  const void *product;  /* h_before r^T; NULL: the gates hold it already */
-  const void *bias;     /* (4H), or NULL */
-  const void *h_before; /* where r comes in panels not h, since other threads still read it */
-  void *gates;          /* forward: in x w^T, out activated; backward: activated */
-  void *c, *h;          /* forward: the state; c is replaced */
-  void *y, *cell;       /* cell: where this step's c is kept; may be c itself */
-  const void *c_before, *dy;
-  void *dgates, *dh, *dc;
-} job;
+neap_status lstm_expect_shape(const neap_infer *c, int input, neap_shape want, neap_error *error) {
+  char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
+  if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE ||
+      neap_shape_equal(&c->in[input].shape, &want))
+    return NEAP_OK;
+  return neap_infer_fail(c, NEAP_SHAPE, input, error, "%s expects shape %s, got %s",
+                         c->op->inputs[input].name, neap_shape_text(&want, want_text),
+                         neap_shape_text(&c->in[input].shape, got_text));
+}
+
+/* Of what run keeps at the head of its scratch: see there. */
+static size_t first_scratch_bytes(const lstm_sizes *s, bool panels) {
+  return neap_align(panels ? lstm_state_bytes(s) : lstm_gates_bytes(s, 1));
+}
+
+/* Steps of inputs multiplied at once when nothing keeps the gates. */
+static int64_t chunk_steps(const lstm_sizes *s, bool panels) {
+  int64_t n_row = panels ? CHUNK_ROWS_PANELS : CHUNK_ROWS,
+          n = (n_row + s->n_seq - 1) / NEAP_MAX(s->n_seq, 1);
+  return NEAP_MIN(NEAP_MAX(n, 1), NEAP_MAX(s->n_step, 1));
+}
+
+/* ---- the cell -------------------------------------------------------------------------------- */
 
 #define NEAP_BODY "ops/lstm_body.h"
 #include "math/each_float.h"
 
 /* ---- the sequence ---------------------------------------------------------------------------- */
 
-typedef void (*step_function)(void *job, int64_t begin, int64_t end);
-
-/* All elements of the state. A few transcendental functions each: worth a thread sooner than a
- * plain loop. */
-static void run_step(job *k, step_function step, int n_thread) {
-  neap_parallel_for(state_elems(k->s), NEAP_GRAIN / 16, n_thread, step, k);
-}
-
-/* `to` becomes `from`, which may be the same bytes, or zeros. */
-static void start_state(const sizes *s, void *to, const neap_operand *from) {
-  if (from == NULL)
-    neap_clear_bytes(to, state_bytes(s));
-  else if (to != from->data)
-    neap_copy_bytes(to, from->data, state_bytes(s));
-}
-
 /* Sizes of LSTM: those that y tells, then D and the lengths. */
-static sizes forward_sizes(const neap_call *call) {
-  sizes s = sizes_of(&call->out[Y].type, call->attrs);
+static lstm_sizes forward_sizes(const neap_call *call) {
+  lstm_sizes s = lstm_sizes_of(&call->out[Y].type, call->attrs);
   s.n_in = call->in[X].type.shape.dim[2];
-  s.lengths = given(call, LENGTHS);
+  s.lengths = lstm_given(call, LENGTHS);
   return s;
 }
 
 /* A fault for each length out of [0,T]; the kernel goes on with it clamped. */
-static void check_lengths(const neap_call *call, const sizes *s) {
+static void check_lengths(const neap_call *call, const lstm_sizes *s) {
   if (s->lengths != NULL)
     for (int64_t i = 0; i < s->n_seq; i++) {
       int64_t length = neap_element_get_i64(s->lengths->type.dtype, s->lengths->data, i);
@@ -168,7 +117,7 @@ static void check_lengths(const neap_call *call, const sizes *s) {
 /* What the steps of one forward have in common. */
 typedef struct forward {
   const neap_call *call;
-  sizes s;
+  lstm_sizes s;
   bool keeps, panels;
   int64_t chunk; /* steps of inputs multiplied at once */
 } forward;
@@ -188,29 +137,29 @@ static int64_t chunk_of(const forward *f, int64_t i, int64_t *first) {
 
 /* The gates of time t: all are kept, or those of the chunk that begins at `first`. */
 static void *gates_at(const forward *f, int64_t first, int64_t t) {
-  if (f->keeps) return offset(&f->s, f->call->out[GATES].data, t * gate_row_elems(&f->s));
+  if (f->keeps) return lstm_offset(&f->s, f->call->out[GATES].data, t * lstm_gate_row_elems(&f->s));
   char *chunk = (char *)f->call->scratch + first_scratch_bytes(&f->s, f->panels);
-  return offset(&f->s, chunk, (t - first) * gate_row_elems(&f->s));
+  return lstm_offset(&f->s, chunk, (t - first) * lstm_gate_row_elems(&f->s));
 }
 
 /* Step i in order of computation. */
-static job forward_job(const forward *f, int64_t i) {
+static lstm_job forward_job(const forward *f, int64_t i) {
   const neap_call *call = f->call;
-  const neap_operand *b = given(call, B);
-  int64_t first, n_state = state_elems(&f->s);
+  const neap_operand *b = lstm_given(call, B);
+  int64_t first, n_state = lstm_state_elems(&f->s);
   chunk_of(f, i, &first);
   /* The state moves from h_before to h. By a library both are the output: h r^T is made before any
    * cell writes. By panels they differ, as other shares may still read the old state. */
-  job k = {.s = &f->s,
-           .c = call->out[C].data,
-           .h = h_at(f, i + 1),
-           .h_before = h_at(f, i),
-           .bias = b != NULL ? b->data : NULL};
+  lstm_job k = {.s = &f->s,
+                .c = call->out[C].data,
+                .h = h_at(f, i + 1),
+                .h_before = h_at(f, i),
+                .bias = b != NULL ? b->data : NULL};
   k.t = f->s.reverse ? f->s.n_step - 1 - i : i;
   k.gates = gates_at(f, first, k.t);
-  k.y = offset(&f->s, call->out[Y].data, k.t * n_state);
+  k.y = lstm_offset(&f->s, call->out[Y].data, k.t * n_state);
   /* Without a backward nobody keeps the cells: the copy goes over c itself. */
-  k.cell = f->keeps ? offset(&f->s, call->out[CELLS].data, k.t * n_state) : k.c;
+  k.cell = f->keeps ? lstm_offset(&f->s, call->out[CELLS].data, k.t * n_state) : k.c;
   if (!f->panels) k.product = call->scratch;
   return k;
 }
@@ -221,7 +170,7 @@ static job forward_job(const forward *f, int64_t i) {
 static void multiply_inputs(const forward *f, int64_t i) {
   int64_t first, n = chunk_of(f, i, &first);
   neap_gemm(f->s.dtype, f->call->choice->engine, false, true, n * f->s.n_seq, 4 * f->s.n_unit,
-            f->s.n_in, offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in),
+            f->s.n_in, lstm_offset(&f->s, f->call->in[X].data, first * f->s.n_seq * f->s.n_in),
             f->call->in[W].data, false, gates_at(f, first, first), f->call->n_thread);
 }
 
@@ -229,11 +178,11 @@ static void run_by_library(const forward *f) {
   const neap_call *call = f->call;
   for (int64_t i = 0; i < f->s.n_step; i++) {
     if (i % f->chunk == 0) multiply_inputs(f, i);
-    job k = forward_job(f, i);
+    lstm_job k = forward_job(f, i);
     /* h r^T (N,4H) goes to scratch; the cells add it to the gates, which hold x w^T */
     neap_gemm(f->s.dtype, call->choice->engine, false, true, f->s.n_seq, 4 * f->s.n_unit,
               f->s.n_unit, k.h_before, call->in[R].data, false, call->scratch, call->n_thread);
-    run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
+    lstm_run_step(&k, f->s.dtype == NEAP_DTYPE_F64 ? forward_f64 : forward_f32, call->n_thread);
   }
 }
 
@@ -249,7 +198,7 @@ typedef struct share {
 /* The share's gates of the chunk of step i become x w^T. A panel stays in the cache for all steps
  * of the chunk. */
 static void share_inputs(const share *p, int64_t i) {
-  const sizes *s = &p->f->s;
+  const lstm_sizes *s = &p->f->s;
   const float *x = p->f->call->in[X].data, *w = p->f->call->in[W].data;
   int64_t first, n = chunk_of(p->f, i, &first), rows = p->n_seq;
 
@@ -271,8 +220,8 @@ static void share_inputs(const share *p, int64_t i) {
 
 /* Step i of the share: its gates, then its cells. */
 static void share_step(const share *p, int64_t i) {
-  const sizes *s = &p->f->s;
-  job k = forward_job(p->f, i);
+  const lstm_sizes *s = &p->f->s;
+  lstm_job k = forward_job(p->f, i);
   const float *h = (const float *)k.h_before + p->seq * s->n_unit, *r = p->f->call->in[R].data;
   float *gates = (float *)k.gates + p->seq * 4 * s->n_unit;
 
@@ -312,7 +261,7 @@ static void run_panels(void *context, int64_t begin, int64_t end) {
  * then. */
 static void run_by_panels(forward *f) {
   enum { LEAST = 1 << 18 }; /* multiply-adds that are worth a thread */
-  const sizes *s = &f->s;
+  const lstm_sizes *s = &f->s;
   int n_thread = f->call->n_thread;
   if (s->n_seq == 0 || s->n_step == 0) return;
   if (f->keeps) multiply_inputs(f, 0);
@@ -340,133 +289,13 @@ static void run(const neap_call *call) {
   check_lengths(call, &f.s);
 
   /* The outputs h and c are the state while it is computed, and at the end what is asked for. */
-  start_state(&f.s, h_at(&f, 0), given(call, H0));
-  start_state(&f.s, call->out[C].data, given(call, C0));
+  lstm_start_state(&f.s, h_at(&f, 0), lstm_given(call, H0));
+  lstm_start_state(&f.s, call->out[C].data, lstm_given(call, C0));
 
   if (f.panels)
     run_by_panels(&f);
   else
     run_by_library(&f);
-}
-
-/* ---- the backward ---------------------------------------------------------------------------- */
-
-/* What the steps of one backward have in common. */
-typedef struct backward {
-  const neap_call *call;
-  sizes s;
-} backward;
-
-/* Step i in order of the forward's computation. */
-static job backward_job(const backward *b, int64_t i) {
-  const neap_call *call = b->call;
-  const neap_operand *c0 = given(call, G_C0), *dy = given(call, G_DY);
-  const char *cells = call->in[G_CELLS].data;
-  int64_t n_state = state_elems(&b->s), before = b->s.reverse ? b->s.n_step - i : i - 1;
-  /* The gradients of the state are the outputs themselves, which go from step to step; an absent dy
-   * is read from scratch, which holds zeros. */
-  job k = {
-    .s = &b->s, .dh = call->out[G_DH0].data, .dc = call->out[G_DC0].data, .dy = call->scratch};
-  k.t = b->s.reverse ? b->s.n_step - 1 - i : i;
-  k.gates = offset(&b->s, call->in[G_GATES].data, k.t * gate_row_elems(&b->s));
-  k.cell = (void *)offset(&b->s, cells, k.t * n_state);
-
-  /* The cell before step i: kept by the forward, or the first state, which is 0 where none is
-   * given (scratch is zeros). */
-  if (i > 0)
-    k.c_before = offset(&b->s, cells, before * n_state);
-  else
-    k.c_before = c0 != NULL ? c0->data : call->scratch;
-  if (dy != NULL) k.dy = offset(&b->s, dy->data, k.t * n_state);
-  k.dgates = offset(&b->s, call->out[G_DGATES].data, k.t * gate_row_elems(&b->s));
-  return k;
-}
-
-/* dh of sequences [begin, end) += dgates r. */
-static void multiply_back(const backward *b, const job *k, int64_t begin, int64_t end,
-                          int n_thread) {
-  neap_gemm(b->s.dtype, b->call->choice->engine, false, false, end - begin, b->s.n_unit,
-            4 * b->s.n_unit, offset(&b->s, k->dgates, begin * 4 * b->s.n_unit),
-            b->call->in[G_R].data, true, offset(&b->s, k->dh, begin * b->s.n_unit), n_thread);
-}
-
-static step_function backward_of(const sizes *s) {
-  return s->dtype == NEAP_DTYPE_F64 ? backward_f64 : backward_f32;
-}
-
-/* All steps of sequences [begin, end), on one thread. */
-static void run_sequences_back(void *context, int64_t begin, int64_t end) {
-  const backward *b = context;
-  for (int64_t i = b->s.n_step - 1; i >= 0; i--) {
-    job k = backward_job(b, i);
-    /* A cell sets dgates, and dh to 0: a step reads h through its gates alone, and their share
-     * dgates r is added next. */
-    backward_of (&b->s)(&k, begin * b->s.n_unit, end * b->s.n_unit);
-    multiply_back(b, &k, begin, end, 1);
-  }
-}
-
-/* scratch: zeros (N,H), in place of what is absent. dgates may be gates: a step reads and writes
- * its own rows only. Threads share out the sequences where there are enough, else the work of each
- * step. */
-static void run_grad(const neap_call *call) {
-  backward b = {.call = call, .s = sizes_of(&call->in[G_CELLS].type, call->attrs)};
-  b.s.lengths = given(call, G_LENGTHS);
-
-  /* dh0 and dc0 are the gradients of the state while it goes back through the steps. */
-  neap_clear_bytes(call->scratch, state_bytes(&b.s));
-  start_state(&b.s, call->out[G_DH0].data, given(call, G_DH));
-  start_state(&b.s, call->out[G_DC0].data, given(call, G_DC));
-
-  /* A sequence's gradient needs no other sequence. */
-  if (b.s.n_seq >= (int64_t)SHARE * call->n_thread) {
-    neap_parallel_for(b.s.n_seq, SHARE, call->n_thread, run_sequences_back, &b);
-    return;
-  }
-  for (int64_t i = b.s.n_step - 1; i >= 0; i--) {
-    job k = backward_job(&b, i);
-    run_step(&k, backward_of(&b.s), call->n_thread);
-    multiply_back(&b, &k, 0, b.s.n_seq, call->n_thread);
-  }
-}
-
-/* to (N,4H): of each sequence the gradient of the gates of its first step in order of
- * computation. */
-static void first_rows(const sizes *s, const void *dgates, char *to) {
-  size_t row_bytes = (size_t)(4 * s->n_unit) * s->item_bytes;
-  for (int64_t i = 0; i < s->n_seq; i++) {
-    int64_t length = length_of(s, i), t = s->reverse ? length - 1 : 0;
-    /* a sequence of no steps has none; whatever t is then, it is not read */
-    if (length > 0)
-      memcpy(to + (size_t)i * row_bytes,
-             offset(s, dgates, t * gate_row_elems(s) + i * 4 * s->n_unit), row_bytes);
-    else
-      memset(to + (size_t)i * row_bytes, 0, row_bytes);
-  }
-}
-
-/* dr (4H,H) = sum over steps of dgates_t^T h_before. All but the first h are rows of y; where y is
- * 0 past a length, so is dgates, or (in reverse) the first step comes, whose h0 is added apart. */
-static void run_grad_weight(const neap_call *call) {
-  sizes s = sizes_of(&call->in[W_Y].type, call->attrs);
-  s.lengths = given(call, W_LENGTHS);
-  const neap_operand *h0 = given(call, W_H0);
-  neap_engine engine = call->choice->engine;
-  const void *dgates = call->in[W_DGATES].data, *y = call->in[W_Y].data;
-  int64_t n_row = NEAP_MAX(s.n_step - 1, 0) * s.n_seq, n_gate = 4 * s.n_unit;
-
-  /* All steps but the first, in one product over (T-1) N rows: dgates of a step meets y of the step
-   * before, which stands one step behind it in time, or in reverse one step ahead. */
-  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, n_row,
-            s.reverse ? dgates : offset(&s, dgates, gate_row_elems(&s)),
-            s.reverse ? offset(&s, y, state_elems(&s)) : y, false, call->out[0].data,
-            call->n_thread);
-  /* The first step, whose state before is h0: rows of dgates are gathered, since in reverse each
-   * sequence begins at its own length. */
-  if (h0 == NULL || s.n_step == 0) return;
-  first_rows(&s, dgates, call->scratch);
-  neap_gemm(s.dtype, engine, true, false, n_gate, s.n_unit, s.n_seq, call->scratch, h0->data, true,
-            call->out[0].data, call->n_thread);
 }
 
 /* ---- choose ---------------------------------------------------------------------------------- */
@@ -489,7 +318,7 @@ static bool takes_panels(const neap_choose *c) {
 }
 
 static bool choose(neap_choose *c) {
-  sizes s = sizes_of(&c->out[Y], c->attrs);
+  lstm_sizes s = lstm_sizes_of(&c->out[Y], c->attrs);
   bool panels = takes_panels(c);
 
   /* What is not taken is named beside it: plan:kernels() runs both and says how they compare. */
@@ -502,46 +331,11 @@ static bool choose(neap_choose *c) {
   if (panels) c->choice->in[R] = neap_panels_layout();
   if (panels && !keeps_gates(c)) c->choice->in[W] = neap_panels_layout();
   c->choice->scratch_bytes = first_scratch_bytes(&s, panels) +
-                             (keeps_gates(c) ? 0 : gates_bytes(&s, chunk_steps(&s, panels)));
-  return true;
-}
-
-static bool choose_grad(neap_choose *c) {
-  sizes s = sizes_of(&c->in[G_CELLS], c->attrs);
-  c->choice->scratch_bytes = state_bytes(&s);
-  return true;
-}
-
-static bool choose_grad_weight(neap_choose *c) {
-  sizes s = sizes_of(&c->in[W_Y], c->attrs);
-  if (c->n_in > W_H0 && c->in[W_H0].dtype != NEAP_DTYPE_NONE)
-    c->choice->scratch_bytes = gates_bytes(&s, 1);
+                             (keeps_gates(c) ? 0 : lstm_gates_bytes(&s, chunk_steps(&s, panels)));
   return true;
 }
 
 /* ---- inference ------------------------------------------------------------------------------- */
-
-/* All but the lengths have the dtype of input `like`. */
-static neap_status expect_dtype(const neap_infer *c, int like, int lengths, neap_error *error) {
-  for (int i = 0; i < c->n_in; i++)
-    if (i != lengths && c->in[i].dtype != NEAP_DTYPE_NONE && c->in[i].dtype != c->in[like].dtype)
-      return neap_infer_fail(c, NEAP_DTYPE, i, error, "%s expects dtype %s, as %s has, got %s",
-                             c->op->inputs[i].name, neap_dtype_name(c->in[like].dtype),
-                             c->op->inputs[like].name, neap_dtype_name(c->in[i].dtype));
-  return NEAP_OK;
-}
-
-/* SHAPE error unless input `input` is absent or has the shape `want`. */
-static neap_status expect_shape(const neap_infer *c, int input, neap_shape want,
-                                neap_error *error) {
-  char got_text[NEAP_SHAPE_TEXT], want_text[NEAP_SHAPE_TEXT];
-  if (input >= c->n_in || c->in[input].dtype == NEAP_DTYPE_NONE ||
-      neap_shape_equal(&c->in[input].shape, &want))
-    return NEAP_OK;
-  return neap_infer_fail(c, NEAP_SHAPE, input, error, "%s expects shape %s, got %s",
-                         c->op->inputs[input].name, neap_shape_text(&want, want_text),
-                         neap_shape_text(&c->in[input].shape, got_text));
-}
 
 /* x (T,N,D), w (4H,D), r (4H,H), b (4H), states (N,H), lengths (N). y (T,N,H), last states (N,H);
  * for the backward the gates (T,N,4H) and the cells (T,N,H). */
@@ -553,16 +347,16 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   if (w->dim[0] % 4 != 0)
     return neap_infer_fail(c, NEAP_SHAPE, W, error, "w expects four rows for each unit, got %s",
                            neap_shape_text(w, text));
-  NEAP_TRY(expect_dtype(c, X, LENGTHS, error));
+  NEAP_TRY(lstm_expect_dtype(c, X, LENGTHS, error));
 
   /* T, N and D are x's; H follows from w. All else must agree with these. */
   int64_t n_step = x->dim[0], n_seq = x->dim[1], n_unit = w->dim[0] / 4;
-  NEAP_TRY(expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
-  NEAP_TRY(expect_shape(c, R, NEAP_SHAPE(4 * n_unit, n_unit), error));
-  NEAP_TRY(expect_shape(c, B, NEAP_SHAPE(4 * n_unit), error));
-  NEAP_TRY(expect_shape(c, H0, NEAP_SHAPE(n_seq, n_unit), error));
-  NEAP_TRY(expect_shape(c, C0, NEAP_SHAPE(n_seq, n_unit), error));
-  NEAP_TRY(expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
+  NEAP_TRY(lstm_expect_shape(c, W, NEAP_SHAPE(4 * n_unit, x->dim[2]), error));
+  NEAP_TRY(lstm_expect_shape(c, R, NEAP_SHAPE(4 * n_unit, n_unit), error));
+  NEAP_TRY(lstm_expect_shape(c, B, NEAP_SHAPE(4 * n_unit), error));
+  NEAP_TRY(lstm_expect_shape(c, H0, NEAP_SHAPE(n_seq, n_unit), error));
+  NEAP_TRY(lstm_expect_shape(c, C0, NEAP_SHAPE(n_seq, n_unit), error));
+  NEAP_TRY(lstm_expect_shape(c, LENGTHS, NEAP_SHAPE(n_seq), error));
 
   /* Gates and cells are outputs of a forward only whose backward will run. */
   c->out[Y] = (neap_type){c->in[X].dtype, NEAP_SHAPE(n_step, n_seq, n_unit)};
@@ -573,53 +367,10 @@ static neap_status infer(neap_infer *c, neap_error *error) {
   return NEAP_OK;
 }
 
-/* From the cells (T,N,H) and what arrives: gradients of the gates (T,N,4H) and of the first states
- * (N,H). */
-static neap_status infer_grad(neap_infer *c, neap_error *error) {
-  NEAP_TRY(expect_dtype(c, G_CELLS, G_LENGTHS, error));
-  NEAP_TRY(neap_infer_rank(c, G_CELLS, 3, 3, error));
-  const neap_shape *y = &c->in[G_CELLS].shape;
-  neap_shape state = NEAP_SHAPE(y->dim[1], y->dim[2]),
-             gates = NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]);
-  NEAP_TRY(expect_shape(c, G_R, NEAP_SHAPE(4 * y->dim[2], y->dim[2]), error));
-  NEAP_TRY(expect_shape(c, G_C0, state, error));
-  NEAP_TRY(expect_shape(c, G_LENGTHS, NEAP_SHAPE(y->dim[1]), error));
-  NEAP_TRY(expect_shape(c, G_GATES, gates, error));
-  NEAP_TRY(expect_shape(c, G_DY, *y, error));
-  NEAP_TRY(expect_shape(c, G_DH, state, error));
-  NEAP_TRY(expect_shape(c, G_DC, state, error));
-  c->out[G_DGATES] = (neap_type){c->in[G_CELLS].dtype, gates};
-  c->out[G_DH0] = c->out[G_DC0] = (neap_type){c->in[G_CELLS].dtype, state};
-  return NEAP_OK;
-}
-
-/* The gradient of r (4H,H), from the gates' gradients (T,N,4H) and y (T,N,H). */
-static neap_status infer_grad_weight(neap_infer *c, neap_error *error) {
-  NEAP_TRY(expect_dtype(c, W_DGATES, W_LENGTHS, error));
-  NEAP_TRY(neap_infer_rank(c, W_DGATES, 3, 3, error));
-  NEAP_TRY(neap_infer_rank(c, W_Y, 3, 3, error));
-  const neap_shape *y = &c->in[W_Y].shape;
-  NEAP_TRY(expect_shape(c, W_DGATES, NEAP_SHAPE(y->dim[0], y->dim[1], 4 * y->dim[2]), error));
-  NEAP_TRY(expect_shape(c, W_H0, NEAP_SHAPE(y->dim[1], y->dim[2]), error));
-  NEAP_TRY(expect_shape(c, W_LENGTHS, NEAP_SHAPE(y->dim[1]), error));
-  c->out[0] = (neap_type){c->in[W_Y].dtype, NEAP_SHAPE(4 * y->dim[2], y->dim[2])};
-  return NEAP_OK;
-}
-
 /* The products; the cells' own work is a few per cent of them. */
 static void cost(const neap_infer *c, neap_cost *cost) {
   const neap_shape *y = &c->out[Y].shape;
   cost->flops = 8.0 * (double)neap_shape_elems(y) * (double)(c->in[X].shape.dim[2] + y->dim[2]);
-}
-
-static void cost_grad(const neap_infer *c, neap_cost *cost) {
-  cost->flops =
-    2.0 * (double)neap_shape_elems(&c->out[G_DGATES].shape) * (double)c->in[G_R].shape.dim[1];
-}
-
-static void cost_grad_weight(const neap_infer *c, neap_cost *cost) {
-  cost->flops =
-    2.0 * (double)neap_shape_elems(&c->in[W_DGATES].shape) * (double)c->in[W_Y].shape.dim[2];
 }
 
 /* ---- gradient -------------------------------------------------------------------------------- */
@@ -671,35 +422,7 @@ static neap_status grad(neap_grad *g, neap_error *error) {
   return NEAP_OK;
 }
 
-/* ---- records --------------------------------------------------------------------------------- */
-
-#define ATTRS                                                                                      \
-  [REVERSE] = {"reverse", "from the last step to the first", NEAP_ATTR_BOOL},                      \
-  [ORDER] = {"order", "of the gates in w, r and b: ifgo is PyTorch's, iofg ONNX's, ifog Caffe2's", \
-             NEAP_ATTR_ENUM, .choices = "ifgo|iofg|ifog"}
-#define LENGTHS_ARG \
-  { "lengths", "(N): steps of each sequence; past them y is 0", LENGTH_DTYPES, NEAP_ARG_OPTIONAL }
-#define KERNELS(choose_function, run_function) \
-  (const neap_kernel[]) {                      \
-    {.engine = NEAP_ENGINE_DNNL,               \
-     .dtypes = NEAP_BIT(F32),                  \
-     .widens = true,                           \
-     .choose = (choose_function),              \
-     .run = (run_function)},                   \
-      {.engine = NEAP_ENGINE_BLAS,             \
-       .dtypes = NEAP_WIDE,                    \
-       .widens = true,                         \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-      {.engine = NEAP_ENGINE_REF,              \
-       .dtypes = NEAP_WIDE,                    \
-       .widens = true,                         \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-    {                                          \
-      0                                        \
-    }                                          \
-  }
+/* ---- record ---------------------------------------------------------------------------------- */
 
 const neap_op neap_op_LSTM = {
   .name = "LSTM",
@@ -715,13 +438,13 @@ const neap_op neap_op_LSTM = {
              [B] = {"b", "(4H); of two biases (PyTorch, ONNX) the sum", .flags = NEAP_ARG_OPTIONAL},
              [H0] = {"h0", "(N,H); 0 without", .flags = NEAP_ARG_OPTIONAL},
              [C0] = {"c0", "(N,H); 0 without", .flags = NEAP_ARG_OPTIONAL},
-             [LENGTHS] = LENGTHS_ARG},
+             [LENGTHS] = LSTM_LENGTHS},
   .outputs = {[Y] = {"y", "(T,N,H)"},
               [H] = {"h", "(N,H), after each sequence's last step"},
               [C] = {"c", "(N,H), likewise"},
               [GATES] = {"gates", "(T,N,4H), for the backward", .flags = NEAP_ARG_OPTIONAL},
               [CELLS] = {"cells", "(T,N,H), likewise", .flags = NEAP_ARG_OPTIONAL}},
-  .attrs = {ATTRS},
+  .attrs = {LSTM_ATTRS},
   .inplace = {{H0, H}, {C0, C}},
   .n_inplace = 2,
   .effects = NEAP_EFFECT_FAULT,
@@ -733,7 +456,7 @@ const neap_op neap_op_LSTM = {
   .sum = NEAP_SUM_LIBRARY,
   .special = "no steps leave the states as they were",
   .mixed = NEAP_MIXED_HALF,
-  .kernels = KERNELS(choose, run),
+  .kernels = LSTM_KERNELS(choose, run),
   .cases =
     "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, "
     "c0={2,5}, reverse=true}, "
@@ -750,57 +473,4 @@ const neap_op neap_op_LSTM = {
     "{x={8,70,4}, w={64,4}, r={64,16}, h0={70,16}, lengths={{70}, dtype=\"i32\", low=0, high=9}, "
     "order=\"iofg\", grad=false} }",
   .long_cases = "{ {x={{1,1,262144}, low=1e-4, high=1e-4}, w={4,262144}, r={4,1}, b={4}} }",
-};
-
-const neap_op neap_op_LSTMGrad = {
-  .name = "LSTMGrad",
-  .summary = "Backward of LSTM down to its gates and first states.",
-  .math = "dgates_t from dy_t, dh and dc; dh = dgates_t r; dc = dc f",
-  .internal = true,
-  .inputs = {[G_R] = {"r", "(4H,H)"},
-             [G_C0] = {"c0", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
-             [G_LENGTHS] = LENGTHS_ARG,
-             [G_GATES] = {"gates", "(T,N,4H), of the forward"},
-             [G_CELLS] = {"cells", "(T,N,H), likewise"},
-             [G_DY] = {"dy", "(T,N,H)", .flags = NEAP_ARG_OPTIONAL},
-             [G_DH] = {"dh", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
-             [G_DC] = {"dc", "(N,H)", .flags = NEAP_ARG_OPTIONAL}},
-  .outputs = {[G_DGATES] = {"dgates", "(T,N,4H), before their activation"},
-              [G_DH0] = {"dh0", "(N,H)"},
-              [G_DC0] = {"dc0", "(N,H)"}},
-  .attrs = {ATTRS},
-  .inplace = {{G_GATES, G_DGATES}, {G_DH, G_DH0}, {G_DC, G_DC0}},
-  .n_inplace = 3,
-  .infer = infer_grad,
-  .cost = cost_grad,
-  .nan = NEAP_NAN_REACHES,
-  .infinity = NEAP_INFINITY_OVERFLOWS,
-  .empty = NEAP_EMPTY_NONE,
-  .sum = NEAP_SUM_LIBRARY,
-  .special = "no steps leave the gradients of the states as they were",
-  .kernels = KERNELS(choose_grad, run_grad),
-  .cases =
-    "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
-    "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, "
-    "cells={4,2,3}, dh={2,3}, reverse=true} }",
-  .long_cases = "{ {r={1024,256}, gates={2,1,1024}, cells={2,1,256}, dy={2,1,256}} }",
-};
-
-const neap_op neap_op_LSTMGradWeight = {
-  .name = "LSTMGradWeight",
-  .summary = "Gradient of LSTM with respect to r.",
-  .math = "dr (4H,H) = sum_t dgates_t^T h_(t-1)",
-  .internal = true,
-  .inputs = {[W_DGATES] = {"dgates", "(T,N,4H)"},
-             [W_Y] = {"y", "(T,N,H)"},
-             [W_H0] = {"h0", "(N,H)", .flags = NEAP_ARG_OPTIONAL},
-             [W_LENGTHS] = LENGTHS_ARG},
-  .outputs = {{"dr", "(4H,H)"}},
-  .attrs = {ATTRS},
-  .infer = infer_grad_weight,
-  .cost = cost_grad_weight,
-  .sum = NEAP_SUM_LIBRARY,
-  .kernels = KERNELS(choose_grad_weight, run_grad_weight),
-  .cases = "{ {dgates={3,2,12}, y={3,2,3}}, {dgates={3,2,12}, y={3,2,3}, h0={2,3}, reverse=true} }",
-  .long_cases = "{ {dgates={512,512,4}, y={{512,512,1}, low=0, high=1}} }",
 };
