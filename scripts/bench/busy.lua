@@ -2,7 +2,8 @@
 -- keeps its fair share takes alone time x (busy + threads) / cores; printed is the time over that,
 -- which at 2 is twice the fair time. Alone and beside others by turns in one process, medians of
 -- all rounds; so run it on a machine that is idle otherwise. neap run scripts/bench/busy.lua
--- [--rounds 3] [--seconds 1.5] [--peers SCRIPT [--python INTERPRETER]] [NET:BATCH ...]
+-- [--rounds 3] [--seconds 1.5] [--dtype bf16] [--peers SCRIPT [--python INTERPRETER]]
+-- [NET:BATCH ...]
 --
 -- Nets are those of `neap bench` unless they are named. SCRIPT measures PyTorch's training and ONNX
 -- Runtime's inference: it is called as `INTERPRETER SCRIPT one NET:BATCH MODE PEER SECONDS`, by
@@ -12,7 +13,7 @@ local core = require "neap.core"
 local netfile = require "neap.net.file"
 local bench = require "neap.bench"
 
-local n_round, round_s, python = 3, 1.5, "python3"
+local n_round, round_s, python, dtype = 3, 1.5, "python3", nil
 local beside = { 2, 4 }
 local peers = { torch = "torch", ort = "onnxruntime" }
 
@@ -64,7 +65,7 @@ end
 
 local function measure_neap(name)
   local setup <close> = bench.prepare(netfile.load(name),
-    { train = true, memory = { store = false } })
+    { train = true, memory = { store = false, dtype = dtype } })
   local function step() setup.program:run() end
   local times = { {}, {}, {} }
   -- The first step makes what is made once.
@@ -99,6 +100,7 @@ local script, names = nil, {}
 --- What an option sets, by the text behind it; false where that is none.
 local options = {
   ["--peers"] = function(text) script = text return text end,
+  ["--dtype"] = function(text) dtype = text return text end,
   ["--python"] = function(text) python = text return text end,
   ["--rounds"] = function(text)
     n_round = math.tointeger(tonumber(text or ""))
@@ -109,7 +111,10 @@ local options = {
     return round_s and round_s > 0
   end,
 }
-local expected = { ["--rounds"] = "an integer above 0", ["--seconds"] = "a number above 0" }
+local expected = {
+  ["--rounds"] = "an integer above 0", ["--seconds"] = "a number above 0",
+  ["--dtype"] = "bf16 or f16",
+}
 local i = 1
 while arg[i] do
   local set = options[arg[i]]
@@ -120,7 +125,8 @@ while arg[i] do
     end
     i = i + 1
   elseif arg[i]:find "^-" then
-    error(("busy: unknown option %s; it takes --rounds, --seconds, --peers, --python"):format(
+    error(("busy: unknown option %s; it takes --rounds, --seconds, --dtype, --peers, \z
+      --python"):format(
       arg[i]), 0)
   else
     names[#names + 1] = arg[i]
