@@ -28,7 +28,7 @@ end
 return function(g)
   local kinds, targets = signed(g.meta and g.meta[SIGNATURE] or "")
   local folded, says = {}, false
-  for _, v in ipairs(g.values) do
+  for _, v in ipairs(g.values or {}) do -- other formats describe none
     if v.meta then
       kinds[v.name], folded[v.name] = v.meta[KIND] or kinds[v.name], v.meta[FOLDED]
     end
