@@ -273,16 +273,26 @@ describe("the least total that a refused fit names", function()
     for _, o in ipairs {
       {}, { micro = 8 }, { accumulate = 2, policy = "pool" }, { micro = "fit", width = 33 },
     } do
-      for _, valid in ipairs { false, 16, 72 } do
-        local _, without = fit(1000, o, 16, valid)
+      -- with batches of which the last is smaller, too
+      for _, rows_of in ipairs { { 16, false }, { 16, 16 }, { 16, 72 }, { 24, 16 } } do
+        local batch, valid = rows_of[1], rows_of[2]
+        local _, without = fit(1000, o, batch, valid)
         o.patience = 3
-        local _, err = fit(1000, o, 16, valid)
+        local _, err = fit(1000, o, batch, valid)
         assert.is_true(err.least_bytes > without.least_bytes)
-        assert.are.equal(err.least_bytes, (fit(err.least_bytes, o, 16, valid)))
-        assert.is_nil((fit(err.least_bytes - 1, o, 16, valid)))
+        assert.are.equal(err.least_bytes, (fit(err.least_bytes, o, batch, valid)))
+        assert.is_nil((fit(err.least_bytes - 1, o, batch, valid)))
         o.patience = nil
       end
     end
+  end)
+
+  it("may have room for parameters that no epoch was the best with", function()
+    local t <close>, model = trainer { total = "64MiB" }
+    local bad = neap.data.tensors { x = neap.full { 8, 64, value = 1 / 0 },
+      y = neap.zeros { 8, dtype = "i64" }, batch = 8 }
+    t:fit(set(64, 64), { epochs = 1, patience = 3, valid = bad, verbose = 0 })
+    assert.is_true(model:param "linear1.weight".data:abs():max():item() > 0)
   end)
 
   it("is exact for a pool that evicts", function()

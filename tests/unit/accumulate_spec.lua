@@ -199,8 +199,10 @@ describe("accumulated batches", function()
         optimizer = optim.SGD { lr = 0.01 },
       }
       local whole <close> = trainer { loss = sum, optimizer = optim.SGD { lr = 0.01 } }
-      steps(t, list())
-      whole:step(joined(list()))
+      for _ = 1, 2 do
+        steps(t, list())
+        whole:step(joined(list()))
+      end
       assert.is_true(distance(t, whole) < 1e-5, distance(t, whole))
     end
     raises({ "accumulate needs to know whether the loss is a mean or a sum", "reduces" }, trainer,
@@ -216,6 +218,30 @@ describe("accumulated batches", function()
       whole:step(joined(list))
     end
     assert.is_true(distance(t, whole) < 2e-6, distance(t, whole))
+  end)
+
+  it("that are held when a fit begins are part of its first update", function()
+    local list = batches(4, 2)
+    for _, accumulate in ipairs { 2, { examples = 6 } } do
+      local t <close> = trainer { accumulate = accumulate }
+      local whole <close> = trainer {}
+      t:step(list[1])
+      local set = neap.data.tensors { x = list[2].x, y = list[2].y, batch = 2 }
+      t:fit(set, { verbose = 0, on_step = function(r) assert.is_true(r.updated) end })
+      whole:step(joined(list))
+      assert.is_true(distance(t, whole) < 1e-6, distance(t, whole))
+    end
+  end)
+
+  it("are looked at once an update", function()
+    local all = joined(batches(8, 8))
+    local set = neap.data.tensors { x = all.x, y = all.y, batch = 4 }
+    local t <close> = trainer { accumulate = 2 }
+    local looks = {}
+    for _, row in ipairs(t:fit(set, { valid = set, valid_every = 1, verbose = 0 })) do
+      looks[#looks + 1] = row.within and row.step or nil
+    end
+    assert.are.same({ 1, 2 }, looks)
   end)
 
   it("say what is wrong with the option", function()
@@ -632,6 +658,9 @@ describe("labels to be ignored", function()
     local t <close> = make { accumulate = 2 }
     t:step(rows(1, 4))
     assert.is_nil(t:update())
+    -- Nor is there an update of nothing.
+    t:step(rows(1, 4))
+    assert.are.equal("numeric", support.raises("the loss is", t.step, t, rows(1, 4)).code)
   end)
 
   it("are those of -100 where the loss does not say another, in labels of positions too", function()

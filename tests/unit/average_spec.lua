@@ -43,6 +43,7 @@ describe("an average of weights", function()
       return t:predict(x), t:evaluate(neap.data.tensors { x = x, y = y, batch = 3 }).loss
     end)
     assert.is_false(predicted:equal(own))
+    assert.is_true(t:averaged(t.predict, t, x):equal(predicted))
     assert.is_true(weight(m):equal(before))
     assert.is_true(t:predict(x):equal(own))
     local saved = nn.Linear { 3, 2 }

@@ -115,11 +115,12 @@ describe("loss_scale", function()
   it("dynamic counts updates from the last batch that was passed by", function()
     local t = one_weight { loss_scale = { from = 2 ^ 13, every = 3 } }
     local scales = {}
-    for i, x in ipairs { 1, 1, 16, 1, 1, 1, 1 } do
+    for i, x in ipairs { 1, 1, 16, 1, 1, 1, 1, 1 } do
       local row = t:step { x = neap.ones(1, 1) * x }
       scales[i] = math.tointeger(row.loss_scale) .. (row.skipped and " skipped" or "")
     end
-    assert.are.same({ "8192", "8192", "8192 skipped", "4096", "4096", "4096", "8192" }, scales)
+    assert.are.same({ "8192", "8192", "8192 skipped", "4096", "4096", "4096", "8192", "8192" },
+      scales)
   end)
 
   it("is as it was behind a step that raises", function()

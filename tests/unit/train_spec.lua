@@ -38,6 +38,16 @@ describe("fit", function()
     assert.are.equal(arena, t.ws:arena_bytes())
     assert.is_truthy(t.programs["train 2 x(3) y()"])
   end)
+  it("begins an epoch each time, and runs its own steps", function()
+    local t <close> = make()
+    local seen = {}
+    for _ = 1, 3 do
+      t:fit(points(), { steps = 2, verbose = 0, on_epoch = function(r)
+        seen[#seen + 1] = ("%d %d"):format(r.epoch, r.step)
+      end })
+    end
+    assert.are.same({ "1 2", "2 4", "3 6" }, seen)
+  end)
   it("gives the same bits for the same seeds", function()
     local a <close> = make()
     local b <close> = make()
