@@ -189,11 +189,10 @@ static neap_status check_relation(check *c, int v) {
   if (place->partner < 0 || g->value[v].node < 0)
     return FAIL(c, v, "\"%s\" is joined to no value", label(c, v));
 
-  /* Joined values lie in the same bytes; only versions may differ in size. */
+  /* Joined values lie in one storage, and so where that does; only versions may differ in size. */
   const neap_node *node = &g->node[g->value[v].node];
   const neap_place *partner = &c->plan->place[place->partner];
-  if (partner->storage != place->storage || partner->offset != place->offset ||
-      partner->region != place->region ||
+  if (partner->storage != place->storage ||
       (partner->bytes != place->bytes && place->reason != NEAP_REASON_VERSION))
     return FAIL(c, v, "\"%s\" should lie in the bytes of \"%s\", but lies elsewhere", label(c, v),
                 label(c, place->partner));
@@ -249,14 +248,11 @@ static bool is_in_bank(const check *c, int b, size_t at, size_t bytes) {
          bytes <= bank->begin_bytes + bank->bytes - at;
 }
 
-/* A value of the arena lies in its bank, and so does its storage. */
+/* A value of the arena lies in its bank. */
 static neap_status check_bank(check *c, int v) {
   const neap_value *value = &c->graph->value[v];
   if (!in_arena(c, v) || c->plan->n_bank == 0) return NEAP_OK;
-  int root = c->plan->place[v].storage;
-  if (is_in_bank(c, value->bank, c->plan->place[v].offset, value->bytes) &&
-      c->graph->value[root].bank == value->bank)
-    return NEAP_OK;
+  if (is_in_bank(c, value->bank, c->plan->place[v].offset, value->bytes)) return NEAP_OK;
   return FAIL(c, v, "\"%s\" is of bank \"%s\" and does not lie there", label(c, v),
               c->graph->bank[value->bank].name);
 }
@@ -378,20 +374,18 @@ static bool may_replace(const check *c, int a, int b) {
    * alike. */
   if (at_a->offset != at_b->offset || at_a->bytes != at_b->bytes) return false;
 
-  /* Inputs of the node in these bytes: all, those that are a, those that a list allows there. */
-  int out = g->value[b].position, n_read = 0, n_read_a = 0, n_listed = 0;
+  /* Inputs of the node in these bytes: all, and those that a list allows there. */
+  int out = g->value[b].position, n_read = 0, n_listed = 0;
   for (int i = 0; i < node->n_in; i++) {
     int v = node->in[i];
     if (v == NEAP_NO_VALUE || !in_arena(c, v)) continue;
     if (!bytes_meet(c->plan->place[v].offset, c->plan->place[v].bytes, at_b->offset, at_b->bytes))
       continue;
     n_read++;
-    if (v == a) n_read_a++;
     if (has_pair(node->op->inplace, node->op->n_inplace, i, out) ||
         has_pair(node->enforced, node->n_enforced, i, out))
       n_listed++;
   }
-  if (n_read_a == 0) return false;
 
   /* All of them must be allowed there. An op that may overwrite any input may do so where it reads
    * that one alone. */
@@ -408,8 +402,7 @@ static neap_status check_meeting(const check *c, int a, int b) {
   /* The three ways in which two values may have common bytes. */
   if (is_over_before(c, a, value[b].node, false) || is_over_before(c, b, value[a].node, false))
     return NEAP_OK;
-  if (c->content[a] == c->content[b] && at_a->offset == at_b->offset && at_a->bytes == at_b->bytes)
-    return NEAP_OK;
+  if (c->content[a] == c->content[b]) return NEAP_OK; /* views are checked to lie in one place */
   if (may_replace(c, a, b) || may_replace(c, b, a)) return NEAP_OK;
   return FAIL(c, a,
               "\"%s\" (steps %d to %d) and \"%s\" (steps %d to %d) share bytes from offset %zu "

@@ -85,6 +85,12 @@ TEST(the_verifier_refuses_plans_that_mix_banks) {
     CHECK_EQ(neap_plan_verify(plan, f.graph, NULL), NEAP_PLAN);
     *figure[k] -= NEAP_ALIGN;
   }
+  /* The end of one bank is another one's begin: what lay there is outside of its own. */
+  plan->bank[1].bytes -= NEAP_ALIGN, plan->bank[2].begin_bytes -= NEAP_ALIGN;
+  plan->bank[2].bytes += NEAP_ALIGN;
+  CHECK_FAILS(neap_plan_verify(plan, f.graph, &error), NEAP_PLAN, "does not lie there");
+  plan->bank[1].bytes += NEAP_ALIGN, plan->bank[2].begin_bytes += NEAP_ALIGN;
+  plan->bank[2].bytes -= NEAP_ALIGN;
   int n_moved = 0;
   for (int v = 0; v < plan->n_value; v++) {
     neap_value *value = &f.graph->value[v];

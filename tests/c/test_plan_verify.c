@@ -175,6 +175,21 @@ static bool overlay(neap_graph *g, neap_plan *plan) {
     }
   return false;
 }
+/* The same, behind the first bytes of the one that lives longer. */
+static bool overlay_behind(neap_graph *g, neap_plan *plan) {
+  (void)g;
+  int a = pick(plan, is_long);
+  for (int b = 0; a >= 0 && b < plan->n_value; b++) {
+    const neap_place *at_a = &plan->place[a], *at_b = &plan->place[b];
+    size_t offset = at_a->offset + NEAP_ALIGN;
+    if (b != a && is_solid(plan, b) && at_b->first > at_a->first && at_b->first < at_a->last &&
+        at_a->bytes > NEAP_ALIGN && offset + at_b->bytes <= plan->arena_bytes) {
+      move_storage(plan, b, offset);
+      return true;
+    }
+  }
+  return false;
+}
 static bool shift_out(neap_graph *g, neap_plan *plan) {
   (void)g;
   int a = pick(plan, is_solid);
@@ -320,6 +335,7 @@ TEST(damaged_plans_are_caught) {
     const char *name;
     damage *apply;
   } damages[] = {{"overlay", overlay},
+                 {"overlay_behind", overlay_behind},
                  {"shift_out", shift_out},
                  {"shift_unaligned", shift_unaligned},
                  {"shorten_life", shorten_life},
@@ -367,6 +383,30 @@ TEST(damaged_plans_are_caught) {
   }
 }
 
+/* An op that may overwrite any of its inputs may not where it reads one twice, nor by its second
+ * output. */
+TEST(in_place_of_any_input_is_of_one_that_is_read_once) {
+  static const neap_op any = {.name = "Any", .inplace_any_input = true};
+  for (int twice = 0; twice < 2; twice++) {
+    neap_graph *g = graph_new();
+    int x = input(g, "x", 64), a = transient(g, "a", 64), b = transient(g, "b", 64),
+        c = transient(g, "c", 64);
+    NODE(g, &op_plain, 0, L(x), L(a));
+    if (twice)
+      NODE(g, &any, 0, L(a, a), L(c, b));
+    else
+      NODE(g, &any, 0, L(a), L(b, c));
+    neap_plan *plan = plan_with(g, (neap_plan_options){.policy = NEAP_POLICY_NONE});
+    neap_place *at = &plan->place[c];
+    at->reason = NEAP_REASON_IN_PLACE, at->partner = a, at->storage = a;
+    at->offset = plan->place[a].offset;
+    CHECK_FAILS(neap_plan_verify(plan, g, &error), NEAP_PLAN,
+                twice ? "share bytes" : "allows no in_place of \"a\" and \"c\"");
+    neap_plan_free(plan);
+    graph_free(g);
+  }
+}
+
 TEST(a_wrong_life_is_told_in_steps_from_one) {
   neap_graph *g = graph_new();
   int x = input(g, "x", 64), a = transient(g, "a", 64), y = value_new(g, "y", 64, NEAP_REGION_IO);
@@ -385,5 +425,6 @@ TEST(a_wrong_life_is_told_in_steps_from_one) {
 
 int main(int argc, char **argv) {
   return RUN(argc, argv, T(random_graphs_pass_the_verifier), T(planned_reads_equal_unplanned_reads),
-             T(damaged_plans_are_caught), T(a_wrong_life_is_told_in_steps_from_one));
+             T(damaged_plans_are_caught), T(in_place_of_any_input_is_of_one_that_is_read_once),
+             T(a_wrong_life_is_told_in_steps_from_one));
 }

@@ -221,14 +221,16 @@ describe("accumulated batches", function()
   end)
 
   it("that are held when a fit begins are part of its first update", function()
-    local list = batches(4, 2)
+    local list = batches(4, 2, 2)
+    local all = joined { list[2], list[3] }
     for _, accumulate in ipairs { 2, { examples = 6 } } do
       local t <close> = trainer { accumulate = accumulate }
       local whole <close> = trainer {}
       t:step(list[1])
-      local set = neap.data.tensors { x = list[2].x, y = list[2].y, batch = 2 }
-      t:fit(set, { verbose = 0, on_step = function(r) assert.is_true(r.updated) end })
-      whole:step(joined(list))
+      t:fit(neap.data.tensors { x = all.x, y = all.y, batch = 2 }, { verbose = 0,
+        on_step = function(r) assert.is_true(r.updated) end })
+      whole:step(joined { list[1], list[2] })
+      whole:step(list[3])
       assert.is_true(distance(t, whole) < 1e-6, distance(t, whole))
     end
   end)
