@@ -7,7 +7,10 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { META_OF_VALUE = 4, META_OF_GRAPH = 16 }; /* fields of the standard's schema */
+/* Fields of the standard's schema. */
+enum { META_OF_VALUE = 4, META_OF_NODE = 9, META_OF_GRAPH = 16 };
+/* Of a node's metadata what says which call of a program it was. */
+#define META_KEY_OF_NODE "pkg.torch.onnx.fx_node"
 
 static const char *text_of(const char *text) { return text != NULL ? text : ""; }
 
@@ -143,6 +146,8 @@ static neap_status take_node(neap_onnx_file *file, Onnx__NodeProto *proto, neap_
   NEAP_TRY(take_names(file, proto->n_input, proto->input, &out->n_in, &out->in, error));
   NEAP_TRY(take_names(file, proto->n_output, proto->output, &out->n_out, &out->out, error));
   NEAP_TRY(take_attrs(file, proto->n_attribute, proto->attribute, &out->n_attr, &out->attr, error));
+  NEAP_TRY(neap_onnx_take_meta(file, &proto->base, META_OF_NODE, META_KEY_OF_NODE, &out->n_meta,
+                               &out->meta, error));
   memcpy(file->node, around, sizeof around);
   return NEAP_OK;
 }
@@ -216,7 +221,7 @@ static neap_status take_values(neap_onnx_file *file, size_t n, Onnx__ValueInfoPr
     *value = (neap_onnx_value){.name = text_of(from[i]->name), .kind = "", .n_dim = -1};
     snprintf(file->part, sizeof file->part, "value \"%s\"", value->name);
     NEAP_TRY(take_type(file, from[i]->type, value, error));
-    NEAP_TRY(neap_onnx_take_meta(file, &from[i]->base, META_OF_VALUE, &value->n_meta,
+    NEAP_TRY(neap_onnx_take_meta(file, &from[i]->base, META_OF_VALUE, NULL, &value->n_meta,
                                  &value->meta, error));
   }
   file->part[0] = '\0';
@@ -246,7 +251,8 @@ static neap_status take_graph(neap_onnx_file *file, Onnx__GraphProto *proto, nea
   NEAP_TRY(take_values(file, proto->n_output, proto->output, &out->n_output, &out->output, error));
   NEAP_TRY(
     take_values(file, proto->n_value_info, proto->value_info, &out->n_value, &out->value, error));
-  NEAP_TRY(neap_onnx_take_meta(file, &proto->base, META_OF_GRAPH, &out->n_meta, &out->meta, error));
+  NEAP_TRY(neap_onnx_take_meta(file, &proto->base, META_OF_GRAPH, NULL, &out->n_meta, &out->meta,
+                               error));
   return take_nodes(file, proto->n_node, proto->node, &out->n_node, &out->node, error);
 }
 

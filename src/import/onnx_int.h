@@ -42,8 +42,10 @@ neap_status neap_onnx_external(neap_onnx_file *file, const Onnx__TensorProto *pr
                                neap_dtype dtype, const neap_shape *shape, int64_t n_bytes,
                                neap_tensor *out, neap_error *error);
 void neap_onnx_close_external(neap_onnx_file *file);
-/* The pairs of texts in field `tag` of a message, which lie in it or in the arena (onnx_meta.c). */
+/* The pairs of texts in field `tag` of a message, which lie in it or in the arena (onnx_meta.c);
+ * with a key those that have it, NULL: all. */
 neap_status neap_onnx_take_meta(neap_onnx_file *file, const ProtobufCMessage *from, unsigned tag,
-                                int *n_out, const neap_onnx_meta **out, neap_error *error);
+                                const char *key, int *n_out, const neap_onnx_meta **out,
+                                neap_error *error);
 
 #endif

@@ -13,6 +13,10 @@ static neap_onnx_meta pair_of(const Onnx__StringStringEntryProto *from) {
                           from->value != NULL ? from->value : ""};
 }
 
+static bool is_wanted(const neap_onnx_meta *meta, const char *key) {
+  return key == NULL || strcmp(meta->key, key) == 0;
+}
+
 /* A copy in the arena. NULL and a MEMORY error when there is no room. */
 static const char *text_in_room(neap_onnx_file *file, const char *text, neap_error *error) {
   const size_t n = strlen(text) + 1;
@@ -21,9 +25,9 @@ static const char *text_in_room(neap_onnx_file *file, const char *text, neap_err
   return copy;
 }
 
-/* The pair in a field that the schema does not know. */
+/* The pair in a field that the schema does not know, where it is wanted; else out->key is NULL. */
 static neap_status take_unknown(neap_onnx_file *file, const ProtobufCMessageUnknownField *field,
-                                neap_onnx_meta *out, neap_error *error) {
+                                const char *key, neap_onnx_meta *out, neap_error *error) {
   /* The bytes begin with their own length, of seven bits a byte. */
   size_t at = 0;
   while (at < field->len && (field->data[at] & 128) != 0) at++;
@@ -39,10 +43,12 @@ static neap_status take_unknown(neap_onnx_file *file, const ProtobufCMessageUnkn
 
   /* The message goes, its texts stay. */
   const neap_onnx_meta meta = pair_of(pair);
-  out->key = text_in_room(file, meta.key, error);
-  out->value = out->key == NULL ? NULL : text_in_room(file, meta.value, error);
+  const bool wanted = is_wanted(&meta, key);
+  *out = (neap_onnx_meta){NULL, NULL};
+  if (wanted) out->key = text_in_room(file, meta.key, error);
+  if (out->key != NULL) out->value = text_in_room(file, meta.value, error);
   onnx__string_string_entry_proto__free_unpacked(pair, &allocator);
-  return out->value == NULL ? NEAP_MEMORY : NEAP_OK;
+  return wanted && out->value == NULL ? NEAP_MEMORY : NEAP_OK;
 }
 
 static bool is_pair(const ProtobufCMessageUnknownField *field, unsigned tag) {
@@ -50,7 +56,8 @@ static bool is_pair(const ProtobufCMessageUnknownField *field, unsigned tag) {
 }
 
 neap_status neap_onnx_take_meta(neap_onnx_file *file, const ProtobufCMessage *from, unsigned tag,
-                                int *n_out, const neap_onnx_meta **out, neap_error *error) {
+                                const char *key, int *n_out, const neap_onnx_meta **out,
+                                neap_error *error) {
   const ProtobufCFieldDescriptor *known =
     protobuf_c_message_descriptor_get_field(from->descriptor, tag);
   assert(known == NULL || known->descriptor == &onnx__string_string_entry_proto__descriptor);
@@ -69,13 +76,18 @@ neap_status neap_onnx_take_meta(neap_onnx_file *file, const ProtobufCMessage *fr
   if (known != NULL) {
     Onnx__StringStringEntryProto **pair;
     memcpy(&pair, bytes + known->offset, sizeof pair);
-    for (; k < n; k++) list[k] = pair_of(pair[k]);
+    for (size_t i = 0; i < n; i++) {
+      list[k] = pair_of(pair[i]);
+      k += is_wanted(&list[k], key);
+    }
   } else {
-    for (unsigned i = 0; i < from->n_unknown_fields; i++)
-      if (is_pair(&from->unknown_fields[i], tag))
-        NEAP_TRY(take_unknown(file, &from->unknown_fields[i], &list[k++], error));
+    for (unsigned i = 0; i < from->n_unknown_fields; i++) {
+      if (!is_pair(&from->unknown_fields[i], tag)) continue;
+      NEAP_TRY(take_unknown(file, &from->unknown_fields[i], key, &list[k], error));
+      k += list[k].key != NULL;
+    }
   }
   *out = list;
-  *n_out = (int)NEAP_MIN(n, (size_t)INT_MAX);
+  *n_out = (int)NEAP_MIN(k, (size_t)INT_MAX);
   return NEAP_OK;
 }

@@ -147,6 +147,7 @@ static void push_nodes(lua_State *L, int n, const neap_onnx_node *node) {
     lua_setfield(L, -2, "outputs");
     push_attrs(L, node[i].n_attr, node[i].attr);
     lua_setfield(L, -2, "attrs");
+    set_meta(L, node[i].n_meta, node[i].meta);
     lua_rawseti(L, -2, i + 1);
   }
 }

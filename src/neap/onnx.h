@@ -102,6 +102,8 @@ typedef struct neap_onnx_node {
   int n_in, n_out, n_attr;
   const char *const *in, *const *out; /* "": left out */
   neap_onnx_attr *attr;
+  int n_meta; /* read, not written: "pkg.torch.onnx.fx_node" alone */
+  const neap_onnx_meta *meta;
 } neap_onnx_node;
 
 struct neap_onnx_graph {

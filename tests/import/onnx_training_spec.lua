@@ -10,6 +10,12 @@ local function import(g, o, opset)
   return neap.import(folder:write("m.onnx", kit.model(g, opset)), o or { model = true })
 end
 
+--- The module of a file of these bytes.
+local function import_of(bytes)
+  local folder <close> = kit.folder()
+  return neap.import(folder:write("m.onnx", bytes), { model = true })
+end
+
 local function floats(name, dims, list)
   return kit.tensor { name = name, dims = dims, floats = list }
 end
@@ -142,27 +148,89 @@ describe("a module of an ONNX file in training", function()
       "one_3 1.000" }, seen)
   end)
 
+  --- Files of PyTorch's exporters: by tracing, and with a graph signature and a call at each node.
+  local function traced(g) return import_of(kit.model(g, 17, { { 2, "pytorch" } })) end
+
   it("has weights of each layer's own where an exporter has merged equal ones", function()
-    -- As the tracing exporter writes it, by Identity; and as the newer one does, by names that are
-    -- gone.
+    -- As the tracing exporter writes it, by Identity, of a file that says it is PyTorch's.
     local copied = norms({ "one", "nought", "m1", "v1" }, { "b.weight", "b.bias", "m2", "v2" })
     for i, name in ipairs { "m1", "v1", "m2", "v2" } do
       copied.tensors[2 + i] = floats(name, { 3 }, { i, 1, 2 })
     end
     table.insert(copied.nodes, 1, kit.node("Identity", { "one" }, { "b.weight" }))
     table.insert(copied.nodes, 1, kit.node("Identity", { "nought" }, { "b.bias" }))
-    assert.equal("one, nought, b.weight, b.bias", names_of(assert(import(copied))))
+    assert.equal("one, nought, b.weight, b.bias", names_of(assert(traced(copied))))
+    assert.equal("one, nought", names_of(assert(import(copied))))
 
-    local function merged(signature)
-      return names_of(assert(import(norms({ "one", "nought", "m1", "v1" },
-        { "one", "nought", "m2", "v2" }, { tensors = copied.tensors,
-          meta = { { "pkg.torch.export.ExportedProgram.graph_signature", signature } } }))))
+    -- What it has computed has names of no module: calls of one share it, other modules don't.
+    local function computed(second)
+      local nodes = { kit.node("Identity", { "onnx::MatMul_7" }, { "onnx::MatMul_9" }) }
+      for i, path in ipairs { "/a/q/MatMul", second } do
+        nodes[1 + i] = kit.node("MatMul", i == 1 and { "x", "onnx::MatMul_7" }
+          or { "h", "onnx::MatMul_9" }, { i == 1 and "h" or "y" }, nil, path)
+      end
+      return names_of(assert(traced { nodes = nodes,
+        tensors = { floats("onnx::MatMul_7", { 2, 2 }, { 1, 2, 3, 4 }) },
+        inputs = { kit.value("x", { 4, 2 }) }, outputs = { kit.value("y", { 4, 2 }) } }))
     end
-    local own = "p: PARAMETER target='one'\nq: PARAMETER target='nought'\n"
-    assert.equal("one, nought, one_2, nought_2",
-      merged(own .. "p2: PARAMETER target='b.weight'\nq2: PARAMETER target='b.bias'\n"))
-    -- Where none is gone, layers share them.
-    assert.equal("one, nought", merged(own))
+    assert.equal("onnx__MatMul_7", computed "/a/q_1/MatMul")
+    assert.equal("onnx__MatMul_7, onnx__MatMul_9", computed "/b/q/MatMul")
+  end)
+
+  it("has the weights that a call had, where the file keeps equal ones once", function()
+    -- The first two layers had weights of their own that were equal, the third one the first's.
+    local calls = { "%p_a_w, %p_a_b", "%p_b_w, %p_b_b", "%p_a_w, %p_a_b", "%p_a_w, %p_b_b" }
+    local function model(signature)
+      local nodes = {}
+      for i, call in ipairs(calls) do
+        local fields = { { 1, i == 1 and "x" or "h" .. i - 1 }, { 1, "a.w" }, { 1, "a.b" },
+          { 2, i == #calls and "y" or "h" .. i }, { 4, "Gemm" } }
+        for _, f in ipairs(kit.pairs(9, { { "pkg.torch.onnx.stack_trace", "File .." },
+          { "pkg.torch.onnx.fx_node", ("%%l = call_function[..](args = (%%h, %s), kwargs = {})")
+            :format(call) } })) do
+          fields[#fields + 1] = f
+        end
+        nodes[i] = kit.message(fields)
+      end
+      return { nodes = nodes, tensors = { floats("a.w", { 2, 2 }, { 1, 0, 0.5, 1 }),
+        floats("a.b", { 2 }, { 1, 1 }) }, inputs = { kit.value("x", { 3, 2 }) },
+        outputs = { kit.value("y", { 3, 2 }) }, meta = {
+          { "pkg.torch.export.ExportedProgram.graph_signature", signature } } }
+    end
+    local own, other = "p_a_w: PARAMETER target='a.w'\np_a_b: PARAMETER target='a.b'\n",
+      "p_b_w: PARAMETER target='b.w'\np_b_b: PARAMETER target='b.b'\n"
+    -- The second layer's two have no names apart; the last has a bias that is said.
+    assert.equal("a.w, a.b, a.w_2, a.b_2, b.b", names_of(assert(import(model(own .. other)))))
+    assert.equal("a.w, a.b", names_of(assert(import(model(own)))))
+  end)
+
+  it("has a table that is multiplied with, too, once", function()
+    local function model(name, values)
+      return { nodes = { kit.node("Gather", { "table", "ids" }, { "rows" }),
+        kit.node("MatMul", { "rows", name }, { "y" }) },
+        tensors = { floats("table", { 3, 2 }, { 1, 2, 3, 4, 5, 6 }),
+          floats(name, { 2, 3 }, { 1, 3, 5, 2, 4, 6 }) }, values = values,
+        inputs = { kit.value("ids", { 4 }, 7) }, outputs = { kit.value("y", { 4, 3 }) } }
+    end
+    local values = { said("table", "PARAMETER"), said("val_2", nil, "['table']") }
+    for _, m in ipairs { assert(traced(model("onnx::MatMul_12"))),
+      assert(import(model("val_2", values))) } do
+      assert.equal("table", names_of(m))
+      local ids = neap.tensor({ 0, 1, 2, 2 }, "i64")
+      local before = m(ids)
+      assert.same({ 5, 11, 17 }, before[1]:totable())
+      local t = neap.trainer { model = m, loss = function(y) return y:mean() end,
+        optimizer = neap.optim.SGD { lr = 0.1 } }
+      t:step { ids = ids }
+      local w = m:param("table").data
+      local rows = w:totable()
+      assert.is_false(rows[1][1] == 1)
+      rows[4] = rows[3]
+      assert.is_true(m(ids):close(neap.tensor(rows):matmul(w:transpose(1, 2))))
+      t:close()
+    end
+    -- Other names are weights of their own, whatever they equal.
+    assert.equal("table, head", names_of(assert(traced(model "head"))))
   end)
 
   it("leaves a mask among the weights as it is", function()

@@ -60,14 +60,6 @@ local function is_mask(t)
   return found.inf > 0 or found.nan > 0
 end
 
---- Whether all elements are equal, as in weights of ones or zeros that nobody has trained: those of
--- several layers may be one in a file whose exporter keeps equal tensors once.
-local function is_one_number(t)
-  if t:n_element() < 2 or t:n_element() > MOST_MASKED then return false end
-  local found = t:stats()
-  return found.min == found.max
-end
-
 --- What becomes of a weight in a net: true, it is trained; "fixed", it is not.
 local function training_of(v)
   return v.parameter == true and is_mask(v.x) and "fixed" or v.parameter
@@ -145,6 +137,17 @@ local function apart_from(v, name)
   return { x = v.x:clone(), elem = v.elem, name = name or v.name, parameter = v.parameter }
 end
 
+--- The weight that a node reads where the file has another one, which was equal to it.
+local function own_weight(node, v, name)
+  local owner_of = node.state.said.owner_of
+  local owner = owner_of and owner_of(node.row, name)
+  if not owner then return v end
+  v.others = v.others or {}
+  local other = v.others[owner] or apart_from(v, not owner:find " " and owner or nil)
+  v.others[owner] = other
+  return other
+end
+
 --- The inputs of a node: values, nil where one is left out.
 local function inputs_of(node, env)
   local inputs = {}
@@ -154,12 +157,7 @@ local function inputs_of(node, env)
       if v == nil then
         node:fail("input %d, \"%s\", is made by no node before this one", i, name)
       end
-      -- The first who reads it has the weight itself, each other one its own.
-      if v.is_merged then
-        v.first = v.first or node.row
-        if v.first ~= node.row then v = apart_from(v) end
-      end
-      inputs[i] = v
+      inputs[i] = v.is_initializer and own_weight(node, v, name) or v
     end
   end
   return inputs
@@ -278,13 +276,25 @@ function State:results_of(node, row)
   return self.net:scope(clean(row.name), build, node, f)
 end
 
---- Whether a node gives a weight, all one number, under another weight's name: so PyTorch's tracing
--- exporter writes weights of several layers that were equal when it wrote them.
+--- The module that reads a value, by the name of the first node that does: calls of one that is
+-- called again have numbers behind them.
+local function reading_module(state, name)
+  for _, row in ipairs(state.readers[name] or {}) do
+    local path = row.op ~= "Identity" and row.name:match "^(.*)/[^/]*$"
+    if path then return (path .. "/"):gsub("_%d+/", "/") end
+  end
+end
+
+--- Whether a node gives a weight under another weight's name: so PyTorch's tracing exporter writes
+-- weights of several layers that were equal when it wrote them.
 local function is_merged_copy(state, node)
   local row, v = node.row, node.inputs[1]
-  if row.op ~= "Identity" or row.domain ~= "" or state.net ~= state.root then return false end
-  return v and v.parameter == true and not v.made_by and v.x and kit.is_known(v.x)
-    and is_one_number(v.x)
+  local copies = row.op == "Identity" and row.domain == "" and state.is_traced
+  if not (copies and v and v.is_initializer and state.net == state.root) then return false end
+
+  -- What it has computed has no name of its own: of one layer that is called twice it is the same.
+  if not row.inputs[1]:match "^onnx::" then return true end
+  return reading_module(state, row.inputs[1]) ~= reading_module(state, row.outputs[1])
 end
 
 function State:run_node(row, env)
@@ -421,6 +431,34 @@ local function readers_of(g)
   return readers
 end
 
+--- Initializers that are others turned, of PyTorch's exporters: {name = name of the other}. What
+-- layers multiply with they write turned, and what is looked up in as it is: an embedding that is
+-- the head, too, is there twice.
+local function turned_copies(g, said)
+  local by_name, tables, out = {}, {}, {}
+  for _, t in ipairs(g.initializers) do
+    if t.tensor and #t.tensor.shape == 2 then by_name[t.name] = t.tensor end
+  end
+  for _, row in ipairs(g.nodes) do
+    local name = row.op == "Gather" and row.domain == "" and row.inputs[1]
+    if name and by_name[name] then tables[#tables + 1] = name end
+  end
+
+  local function is_turned(t, of)
+    local x = by_name[of]
+    return x and x.dtype == t.dtype and x.shape[1] == t.shape[2] and x.shape[2] == t.shape[1]
+      and x:transpose(1, 2):contiguous():equal(t)
+  end
+  for name, t in pairs(by_name) do
+    local of = said.turned_of(name)
+    if of and of ~= name and is_turned(t, of) then out[name] = of end
+    for _, table_name in ipairs(name:match "^onnx::MatMul_%d+$" and tables or {}) do
+      if is_turned(t, table_name) then out[name] = table_name end
+    end
+  end
+  return out
+end
+
 --- The nodes of a graph in order; a subgraph sees the values around it.
 -- @return environment with all its values
 function State:run_graph(g, env)
@@ -431,14 +469,23 @@ function State:run_graph(g, env)
   end })
   self.readers, self.absorbed = readers_of(g), {}
 
+  -- A module's weight that is there turned, too, is one.
+  local turned = self.whole and self.net == self.root and turned_copies(g, self.said) or {}
+  for name, of in pairs(turned) do
+    local row = { op = "Transpose", domain = "", name = "", inputs = { of }, outputs = { name },
+      attrs = { perm = { kind = "ints", value = { 1, 0 } } }, place = name }
+    turned[name] = row
+    if self.readers[of] then table.insert(self.readers[of], row) end
+  end
   for _, t in ipairs(g.initializers) do
-    if rawget(env, t.name) == nil then
+    if rawget(env, t.name) == nil and not turned[t.name] then
       local is_weight = not self.statistics[t.name] and self.weight_kind(t.name)
       local v = t.tensor and known(t.tensor, t.elem, t.name, is_weight)
-      if v and self.said.merges and v.parameter == true then v.is_merged = is_one_number(v.x) end
+      if v then v.is_initializer = v.parameter == true end
       rawset(env, t.name, v or { texts = t.texts, name = t.name })
     end
   end
+  for _, row in pairs(turned) do self:run_node(row, env) end
   for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
   return env
 end
@@ -589,6 +636,7 @@ function graph.run(model, net, inputs, declare, anew, trained)
     depth = 0, count = { n = 0 }, declare = declare, made = {}, anew = anew,
     module = trained.module, whole = trained.whole, statistics = statistics_of(model.graph),
     said = said, weight_kind = said.kind_of,
+    is_traced = model.producer == "pytorch" and not said.says,
     constants_are = has_initializers(model.graph) and "fixed" or true }, State)
   for _, f in ipairs(model.functions) do state.functions[f.domain .. ":" .. f.name] = f end
 
