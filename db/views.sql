@@ -322,12 +322,18 @@ SELECT m.machine_id, m.cpu, m.isa, m.n_core, m.ram_bytes, p.what, p.n_thread, p.
 FROM machine m
 LEFT JOIN machine_peak p USING (machine_id);
 
--- What does it reach at most in each dtype, on whatever number of threads?
+-- What does it reach at most in each dtype that an op may compute in, on whatever number of threads? Bytes without a sign are
+-- multiplied by the kernels that were measured of those with one.
 CREATE VIEW v_machine_peak AS
-SELECT machine_id, what, max(per_second) AS flop_per_s
+SELECT machine_id, what AS dtype, what, max(per_second) AS flop_per_s
 FROM machine_peak
 WHERE what <> 'memory'
-GROUP BY machine_id, what;
+GROUP BY machine_id, what
+UNION ALL
+SELECT machine_id, 'u8', what, max(per_second)
+FROM machine_peak
+WHERE what = 'i8'
+GROUP BY machine_id;
 
 -- Where does the time go?
 CREATE VIEW v_op_time AS

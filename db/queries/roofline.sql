@@ -9,7 +9,7 @@ WITH measured AS (
   JOIN run r USING (run_id)
   JOIN machine m USING (machine_id)
   JOIN plan p ON p.plan_id = t.plan_id
-  LEFT JOIN v_machine_peak k ON k.machine_id = r.machine_id AND k.what = t.dtype
+  LEFT JOIN v_machine_peak k ON k.machine_id = r.machine_id AND k.dtype = t.dtype
   WHERE t.run_id = :run
 ), roofed AS (
   SELECT *, peak_flop_per_s / peak_byte_per_s AS ridge

@@ -99,13 +99,18 @@ end
 --- The processor's name, as a row of the database has it.
 function machine.cpu() return cpuinfo():match "model name%s*:%s*([^\n]*)" or "unknown" end
 
---- Those that the database has of a machine with this processor and so many threads.
-local function stored(db)
-  local rows = db:_query([[select what, n_thread, per_second from machine_peak
-    where machine_id = (select max(machine_id) from machine_peak join machine using (machine_id)
-      where cpu = :cpu and n_thread = :n)
-    order by n_thread, what]], { cpu = machine.cpu(), n = core.threads() })
+--- Rows of what the database has of a machine with this processor and so many threads; nil for
+-- none.
+local function ask(db, what, order)
+  local rows = db:_query(("%s where machine_id = %s %s"):format(what,
+    [[(select max(machine_id) from machine_peak join machine using (machine_id)
+      where cpu = :cpu and n_thread = :n)]], order or ""),
+    { cpu = machine.cpu(), n = core.threads() })
   return rows and #rows > 0 and rows or nil
+end
+
+local function stored(db)
+  return ask(db, "select what, n_thread, per_second from machine_peak", "order by n_thread, what")
 end
 
 --- The best of all threads, by what was measured.
@@ -119,9 +124,13 @@ end
 
 --- Whether an op was faster than what is kept of its dtype. One whose dtype has no peak of its own
 -- is compared with that of f32.
-local function is_passed(most, seen)
+local function is_passed(db, seen)
+  local roof = {}
+  for _, row in ipairs(ask(db, "select dtype, flop_per_s from v_machine_peak") or {}) do
+    roof[row.dtype] = row.flop_per_s
+  end
   for dtype, flop_per_s in pairs(seen) do
-    if flop_per_s > (most[dtype] or most.f32 or 0) then return true end
+    if flop_per_s > (roof[dtype] or roof.f32 or 0) then return true end
   end
   return false
 end
@@ -142,7 +151,7 @@ function machine.peaks(o)
     why = "again, as asked"
   elseif not best(rows).i8 then
     why = "again, as integers were not measured yet"
-  elseif o.seen and is_passed(best(rows), o.seen) then
+  elseif o.seen and is_passed(db, o.seen) then
     why = "again, as an op was faster than what was kept"
   end
   if why then

@@ -156,6 +156,14 @@ neap_status neap_range_compile(const neap_range *range, neap_workspace *ws, cons
 neap_status neap_batch_inputs(const neap_net *net, int64_t batch, neap_graph_options *graph,
                               neap_arena *room, neap_error *error);
 
+/* The batch of the graph that would be built: neap_graph_batch, without building it. */
+int64_t neap_batch_asked(const neap_net *net, const neap_graph_options *graph);
+
+/* A limit, or the system, has refused the net before any step: a run with what was asked for, which
+ * has `error`. Any other error leaves no run. */
+void neap_driver_note_refusal(const neap_net *net, const neap_compile_options *options,
+                              const neap_error *error);
+
 /* The largest batch whose plan fits (fit_batch.c). */
 typedef struct neap_fit_by {
   /* As in neap_fit_search (neap/batch.h), which api puts into these words. */

@@ -407,8 +407,7 @@ neap_status neap_micro_new(neap_workspace *ws, const neap_net *net, int64_t rows
   neap_status status = neap_workspace_mark_new(ws, true, 0, NULL, &before, error);
   if (status == NEAP_OK) status = fill(micro, net, rows, options, error);
   if (status != NEAP_OK) {
-    if (status == NEAP_BUDGET && error != NULL)
-      (void)neap_run_end(micro->run, "refused", error, NULL);
+    if (error != NULL && options->run == NULL) neap_driver_note_refusal(net, options, error);
     neap_micro_free(micro);
     neap_workspace_mark_undo(before, 0, NULL);
   } else {

@@ -75,6 +75,16 @@ static const neap_type *input_type(const neap_graph_options *options, const neap
   return &blob->type;
 }
 
+int64_t neap_batch_asked(const neap_net *net, const neap_graph_options *graph) {
+  for (int i = 0; i < neap_net_n_blobs(net); i++) {
+    const neap_net_blob *blob = neap_net_blob_at(net, i);
+    if (blob->role != NEAP_ROLE_INPUT) continue;
+    const neap_type *type = input_type(graph, blob);
+    if (type->shape.n_dim > 0) return type->shape.dim[0];
+  }
+  return 1;
+}
+
 /* What the largest batch's graph is built of: by this a net is known that would give the same one
  * again. */
 static neap_status note_source(neap_range *range, const neap_net *net,

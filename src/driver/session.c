@@ -244,11 +244,19 @@ static neap_status take_run(neap_session *session, const neap_net *net,
   return session->owns_run ? neap_run_open(options->store, &about, &session->run, error) : NEAP_OK;
 }
 
-/* A limit, or the system, that refuses the net is the end of a run that had no step. */
-static void record_refusal(neap_session *session, const neap_error *error) {
-  const bool is_refusal = error->code == NEAP_BUDGET || error->code == NEAP_MEMORY;
-  if (!is_refusal || !session->owns_run) return;
-  (void)neap_run_end(session->run, "refused", error, NULL);
+/* No program has said what its mode and batch are: they are those of the net and the options. */
+void neap_driver_note_refusal(const neap_net *net, const neap_compile_options *options,
+                              const neap_error *error) {
+  if (error->code != NEAP_BUDGET && error->code != NEAP_MEMORY) return;
+  const neap_run_about about = {.net = neap_net_name(net),
+                                .mode = neap_net_is_train(net) ? "train" : "infer",
+                                .script = options->script,
+                                .tag = options->tag,
+                                .batch = neap_batch_asked(net, &options->graph)};
+  neap_run *run;
+  if (neap_run_open(options->store, &about, &run, NULL) != NEAP_OK) return;
+  (void)neap_run_end(run, "refused", error, NULL);
+  neap_run_close(run);
 }
 
 /* The session holds a reference of the workspace, so that closing in any order is safe. One that
@@ -292,7 +300,7 @@ neap_status neap_session_new(neap_workspace *ws, const neap_net *net,
   neap_arena_fini(&room);
   session->own_bytes += neap_memory_read().held_bytes[NEAP_DATA_BYTES];
   if (status != NEAP_OK) {
-    if (error != NULL) record_refusal(session, error);
+    if (error != NULL && options->run == NULL) neap_driver_note_refusal(net, options, error);
     neap_session_free(session);
     neap_workspace_set_pool_soft(ws, soft);
     if (before != NULL) neap_workspace_mark_undo(before, 0, NULL);

@@ -106,13 +106,34 @@ static void take_alive(lua_State *L, int index, const char *what, int *n, neap_l
   lua_settop(L, list);
 }
 
-/* The error at `index`, a text or an object, as a record; texts of lists are borrowed from it. */
+static int text_of(lua_State *L) {
+  luaL_tolstring(L, 1, NULL);
+  return 1;
+}
+
+/* The words of a script's own error, whatever it raised: those of its __tostring, which may raise
+ * in turn, else those that Lua has for what can't be told. */
+static void tell(lua_State *L, int index, char *to, size_t size) {
+  const char *type = luaL_typename(L, index);
+  const bool is_told = lua_type(L, index) == LUA_TSTRING || lua_type(L, index) == LUA_TNUMBER ||
+                       luaL_getmetafield(L, index, "__tostring") != LUA_TNIL;
+  lua_settop(L, index);
+  lua_pushcfunction(L, text_of);
+  lua_pushvalue(L, index);
+  if (is_told && lua_pcall(L, 1, 1, 0) == LUA_OK)
+    snprintf(to, size, "%s", lua_tostring(L, -1));
+  else
+    snprintf(to, size, "(error object is a %s value)", type);
+  lua_settop(L, index);
+}
+
+/* The error at `index`, the top, a text or an object, as a record; texts of lists are borrowed from
+ * it. */
 static void take_error(lua_State *L, int index, neap_error *error) {
   char code[32] = "";
   error->code = NEAP_SCRIPT; /* what is no object of Neap's */
   if (lua_type(L, index) != LUA_TTABLE) {
-    snprintf(error->message, sizeof error->message, "%s", luaL_tolstring(L, index, NULL));
-    lua_pop(L, 1);
+    tell(L, index, error->message, sizeof error->message);
     return;
   }
   take_text(L, index, "code", code, sizeof code);
@@ -127,6 +148,7 @@ static void take_error(lua_State *L, int index, neap_error *error) {
   take_text(L, index, "blob", error->blob, sizeof error->blob);
   take_text(L, index, "line", error->line, sizeof error->line);
   take_text(L, index, "hint", error->hint, sizeof error->hint);
+  if (error->message[0] == '\0') tell(L, index, error->message, sizeof error->message);
 
   /* Of a refusal the figures, and who is alive: the run's row keeps them. */
   if (error->code != NEAP_BUDGET && error->code != NEAP_MEMORY) return;
@@ -142,13 +164,15 @@ static void take_error(lua_State *L, int index, neap_error *error) {
   if (neap_lua_field(L, index, "limit") == LUA_TSTRING) error->limit = lua_tostring(L, -1);
 }
 
-/* run:stop([error]): it has ended, well or by this error, and is written. Another step goes on with
- * it. What can't be written now is said, and kept. */
+/* run:stop([error]): it has ended, well or, where an error is given, be it nil, by that, and is
+ * written. Another step goes on with it. What can't be written now is said, and kept. */
 static int stop(lua_State *L) {
   handle *h = neap_lua_at(L, 1, NEAP_LUA_RUN);
   neap_error why = {0};
-  lua_settop(L, 2);
-  if (!lua_isnil(L, 2)) take_error(L, 2, &why);
+  if (lua_gettop(L) > 1) {
+    lua_settop(L, 2);
+    take_error(L, 2, &why);
+  }
   if (why.code == NEAP_OK)
     (void)neap_run_end(h->run, "finished", NULL, NULL);
   else
@@ -168,8 +192,10 @@ static int id(lua_State *L) {
 /* end_runs([error]): all runs that are going on end, as the process is about to. */
 static int end_runs(lua_State *L) {
   neap_error why = {0};
-  lua_settop(L, 1);
-  if (!lua_isnil(L, 1)) take_error(L, 1, &why);
+  if (lua_gettop(L) > 0) {
+    lua_settop(L, 1);
+    take_error(L, 1, &why);
+  }
   neap_lua_end_runs(L, why.code != NEAP_OK ? &why : NULL);
   return 0;
 }

@@ -207,7 +207,8 @@ TEST(micro_batches_are_one_run_whose_steps_are_updates) {
   options.total_bytes = 64;
   CHECK_FAILS(neap_micro_new(ws, net, 3, &options, &micro, &error), NEAP_BUDGET, "64");
   CHECK_EQ(
-    ask(store, "SELECT n_step FROM run WHERE status = 'refused' AND error ->> 'limit_bytes' = 64"),
+    ask(store, "SELECT n_step FROM run WHERE status = 'refused' AND error ->> 'limit_bytes' = 64 "
+               "AND net <> '' AND mode = 'train' AND batch = 8"),
     0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
   neap_workspace_release(ws);

@@ -158,7 +158,7 @@ TEST(ops_of_an_old_file_get_their_dtype) {
   CHECK_EQ(ask(store, "SELECT count(*) FROM plan_op WHERE step IN (1, 2) AND dtype = 'bf16'"), 2);
   CHECK_EQ(ask(store, "SELECT most FROM mine"), 5000000000); /* the user's own view */
   CHECK_OK(neap_db_note_peak(store, "i8", 1, 6e9, &error));
-  CHECK_EQ(ask(store, "SELECT count(*) FROM v_machine_peak WHERE what IN ('i8', 'bf16')"), 2);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM v_machine_peak WHERE dtype IN ('u8', 'i8', 'bf16')"), 3);
   neap_db_close(store);
 }
 

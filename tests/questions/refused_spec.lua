@@ -75,14 +75,14 @@ describe("a refusal", function()
   it("of a training is a run with all of it", function()
     local t <close> = trainer { budget = "4KiB", recompute = false }
     local err = support.raises("least", function() t:step(batch(64)) end)
-    local row = assert(db:sql [[select status, net, error ->> 'limit_bytes' as "limit",
+    local row = assert(db:sql [[select status, net, mode, batch, error ->> 'limit_bytes' as "limit",
       error ->> 'least_bytes' as least, error ->> '$.modules[0].name' as module,
       error ->> '$.modules[0].line' as line, error ->> '$.modules[0].bytes' as bytes,
       error ->> '$.blobs[0].line' as blob_line, error ->> 'hint' as hint from run]])[1]
-    assert.are.same({ "refused", "refused", 4096, err.least_bytes, err.modules[1].name,
+    assert.are.same({ "refused", "refused", "train", 64, 4096, err.least_bytes, err.modules[1].name,
       err.modules[1].line, err.modules[1].bytes, err.blobs[1].line, err.hint },
-      { row.status, row.net, row.limit, row.least, row.module, row.line, row.bytes, row.blob_line,
-        row.hint })
+      { row.status, row.net, row.mode, row.batch, row.limit, row.least, row.module, row.line,
+        row.bytes, row.blob_line, row.hint })
   end)
 
   it("of a forecast is kept as one that never began", function()
@@ -112,6 +112,33 @@ describe("a refusal", function()
     assert.are.equal(0, select(2, neap_command(
       ("plan lenet:16 --train --budget %d"):format(least))))
     os.execute("rm -f '" .. file .. "'*")
+  end)
+
+  it("of a program has the mode and the batch that were asked for", function()
+    local function build(name)
+      local net = neap.net(name)
+      local x, y = net:input("x", { 8, 16 }), net:input("y", { 8 }, "i64")
+      local h = net:Relu { net:FC { x, net:param("w", { 64, 16 }), net:param("b", { 64 }) } }
+      return net, net:FC { h, net:param("v", { 4, 64 }), net:param("c", { 4 }) }, y
+    end
+    local net, out = build "program"
+    net:outputs { out }
+    local trained, z, y = build "trained"
+    trained:gradient(trained:SoftmaxCrossEntropy { z, y })
+    local ws <close> = neap.workspace()
+    local function refuse(of, options)
+      options.budget = 1
+      support.raises("least", function() ws:compile(of, options) end)
+    end
+    refuse(net, {})
+    refuse(net, { inputs = { x = { 24, 16 } } })
+    refuse(trained, {})
+    local rows = assert(db:sql [[select net || ' ' || mode || ' ' || batch as row from run
+      where net in ('program', 'trained') order by run_id]])
+    local list = {}
+    for i = 1, #rows do list[i] = rows[i].row end
+    assert.are.same({ "program infer 8", "program infer 24", "trained train 8" }, list)
+    assert.are.equal(1, #assert(db:query("refused", { net = "program", batch = 24 })))
   end)
 
   it("of the system is a run, too, with what was asked for", function()

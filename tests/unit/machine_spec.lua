@@ -120,6 +120,32 @@ describe("what a machine reaches", function()
     end
   end)
 
+  it("has one roof for bytes with a sign and without", function()
+    local net = neap.net "unsigned"
+    local one = net:param("one", {}, { "Constant", value = 1 })
+    local function of(name)
+      return net:param(name, { 64, 64 }, { "Constant", value = 3 }, { dtype = "u8" })
+    end
+    net:outputs { net:QLinearMatMul { of "a", one, false, of "b", one, false, one } }
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:init(net)
+    local program = ws:compile(net, { profile = true })
+    program:profile { steps = 3 }
+    program:close()
+    neap.machine()
+    local function of_u8()
+      local rows = assert(db:query("roofline", { net = "unsigned" }))
+      for i = 1, #rows do if rows[i].flop_per_byte > 0 then return rows[i] end end
+    end
+    assert(db:_note_peak("i8", 1, 7e18))
+    local row = of_u8()
+    assert.are.same({ "u8", 7e9, "measured in i8" }, { row.dtype, row.machine_gflop_per_s,
+      row.roof })
+    -- what is under that of i8 asks for no other measurement, whatever f32 reaches
+    assert.is_nil(neap.machine({ seen = { u8 = 6e18 } }).measured)
+    assert.matches("faster", neap.machine({ seen = { u8 = 8e18 } }).measured)
+  end)
+
   it("is measured again where an op was faster, and is no less than the fastest op", function()
     local net = neap.net "roofed"
     net:outputs { net:MatMul { net:param("a", { 64, 64 }, { "Xavier" }),

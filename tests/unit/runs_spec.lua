@@ -135,6 +135,33 @@ describe("a training in the database", function()
     end)
   end
 
+  it("fails by whatever a script raises, with its words", function()
+    local own <close> = assert(neap.db(folder .. "/raised.db"))
+    core.use_db(own)
+    local told = { __tostring = function() return "told" end }
+    local raising = { __tostring = function() error "no words" end }
+    local x, y = neap.randn(4, 3), neap.tensor({ 0, 1, 1, 0 }, "i64")
+    local raised = {
+      { "none", nil, "(error object is a nil value)" }, { "no", false,
+        "(error object is a boolean value)" }, { "number", 42, "42" },
+      { "table", {}, "(error object is a table value)" },
+      { "fields", { code = "mine", message = "words" }, "words" },
+      { "told", setmetatable({}, told), "told" },
+      { "raising", setmetatable({}, raising), "(error object is a table value)" },
+    }
+    for _, r in ipairs(raised) do
+      local model = neap.nn.Sequential { name = r[1], neap.nn.Linear(3, 2) }
+      local t = neap.trainer { model = model, optimizer = neap.optim.SGD { lr = 0.1 } }
+      assert.is_false((pcall(t.fit, t, neap.data.tensors { x = x, y = y, batch = 2 },
+        { verbose = 0, on_step = function() error(r[2], 0) end })))
+      t:close()
+      local run = own:sql([[select status, error ->> 'code' as code, error ->> 'message' as message
+        from run where net = :net]], { net = r[1] })[1]
+      assert.are.same({ "failed", "script", r[3] }, { run.status, run.code, run.message })
+    end
+    core.use_db(false)
+  end)
+
   it("is said to be running by its row until it ends", function()
     local path = folder .. "/here.db"
     local own <close> = assert(neap.db(path))

@@ -88,9 +88,9 @@ function diff.roof_of(db, id)
     where run_id = :id and peak_flop_per_s > 0 and peak_byte_per_s > 0]], { id = id })[1]
   if not roof then return nil end
   roof.flop_per_s = {}
-  for _, row in ipairs(ask(db, [[select what, flop_per_s from v_machine_peak
+  for _, row in ipairs(ask(db, [[select dtype, flop_per_s from v_machine_peak
     join run using (machine_id) where run_id = :id]], { id = id })) do
-    roof.flop_per_s[row.what] = row.flop_per_s
+    roof.flop_per_s[row.dtype] = row.flop_per_s
   end
   return roof
 end

@@ -396,7 +396,12 @@ function Trainer:fit(set, given)
   local was, most = {}, copy(self.most)
   for _, key in ipairs(learnt) do was[key] = self[key] end
   local ok, result = pcall(begin_fit, self, set, o, refuse)
-  if self.run_row then self.run_row:stop(not ok and result or nil) end
+  local run = self.run_row
+  if run and ok then
+    run:stop()
+  elseif run then
+    run:stop(result) -- a script may raise nil, too
+  end
   if ok then return result end
 
   -- The run has ended by an error: what happened is counted, what only was learnt from data is
