@@ -464,6 +464,7 @@ static neap_status new_backward(loop_gradient *g, neap_error *error) {
   if (l == NULL) return graph_no_memory(error);
   int n_forward = node->n_in + node->n_out + 1, n_extra = g->n_param - node->n_in;
   *l = (neap_loop){.is_backward = true,
+                   .n_step = f->n_step,
                    .max = f->max,
                    .grows = f->grows,
                    .item = f->item,

@@ -182,6 +182,9 @@ typedef struct neap_node {
   neap_cost cost;
   neap_choice choice; /* after lay_out */
 } neap_node;
+/* Operations of the op, as its record counts them; of a loop those of all its iterations, where
+ * their number is known before it runs. */
+int64_t neap_node_flops(const neap_node *node);
 
 typedef enum neap_edge_kind { NEAP_EDGE_DATA, NEAP_EDGE_ORDER } neap_edge_kind;
 typedef struct neap_edge {

@@ -16,6 +16,18 @@ int64_t graph_attr_int(const neap_node *node, const char *name) {
   return a >= 0 ? node->attrs[a].i : 0;
 }
 
+int64_t neap_node_flops(const neap_node *node) {
+  int64_t flops = neap_whole(node->cost.flops);
+
+  /* A condition ends it, or each iteration takes the body of its lengths: nobody can know. */
+  if (node->loop == NULL || node->loop->n_step == 0 || node->n_body > 1) return flops;
+  const neap_graph *body = node->sub[node->n_sub - 1];
+  int64_t once = 0;
+  for (int i = 0; i < body->n_node; i++)
+    once = neap_count_add(once, neap_node_flops(&body->node[i]));
+  return neap_count_add(flops, neap_count_mul(node->loop->n_step, once));
+}
+
 /* A head, then a record for each iteration there may be, and the states behind the last. Frames
  * that grow lie on a stack of their own, and the value has the head alone. */
 size_t neap_loop_frames_bytes(const neap_loop *loop) {

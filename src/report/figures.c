@@ -4,7 +4,7 @@
 /* Of the ops' own figures, each a whole number: so that they add up. */
 static void add_ops(const neap_plan *plan, const neap_graph *graph, neap_figures *out) {
   for (int i = 0; i < graph->n_node; i++)
-    out->flops = neap_count_add(out->flops, neap_whole(graph->node[i].cost.flops));
+    out->flops = neap_count_add(out->flops, neap_node_flops(&graph->node[i]));
 
   /* One op runs at a time, so its scratch is what counts; their sum would say nothing. */
   for (int i = 0; i < plan->n_node; i++)

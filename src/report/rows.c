@@ -215,7 +215,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .changed = node->choice.changed,
                        .live_bytes = (int64_t)plan->live_bytes[step],
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
-                       .flops = neap_whole(node->cost.flops),
+                       .flops = neap_node_flops(node),
                        .dtype = dtype_of(graph, node),
                        .line = text_or_null(node->line),
                        .layer = report_layer(graph, r->owner[at], r->layer),

@@ -36,6 +36,37 @@ describe("how much does an op compute, and how much does it move?", function()
     assert.are.equal(4 * 4 * 7, ops.Sigmoid.write_bytes)
   end)
 
+  it("is that of all iterations of a loop", function()
+    local T, N, C, H = 6, 3, 4, 5
+    local function cell(s, x, h)
+      return s:Tanh { s:Add { s:FC { x, "w", "b" }, s:FC { h, "u", "c" } } }
+    end
+    local net = neap.net "looped"
+    net:param("w", { H, C }, { "Xavier" })
+    net:param("u", { H, H }, { "Xavier" })
+    net:param("b", { H })
+    net:param("c", { H })
+    net:param("one", {}, { "Constant", value = 1 })
+    local x, h0 = net:input("x", { T, N, C }), net:param("h0", { N, H })
+    local _, all = net:Recurrent { seq = { x }, init = { h0 },
+      step = function(s, h, row)
+        local new = cell(s, row, h)
+        return new, new
+      end }
+    local plan = net:plan { store = false }
+    local of_body = T * (2 * N * H * C + 2 * N * H * H)
+    assert.are.equal(of_body, by_type(plan).Recurrent.flops)
+    assert.are.equal(of_body, plan.flops)
+
+    -- its backward multiplies for the rows, which have no gradient here, not at all, and twice for
+    -- each product else
+    net:gradient(net:Sum { all })
+    plan = net:plan { store = false }
+    local twice = T * (2 * N * H * C + 2 * 2 * N * H * H)
+    assert.is_true(by_type(plan).LoopGradient.flops >= twice)
+    assert.is_true(plan.flops >= of_body + twice)
+  end)
+
   it("is something for every op of a training step that is no view", function()
     for _, name in ipairs { "lenet", "gpt", "resnet18c" } do
       local netfile = require "neap.net.file"
