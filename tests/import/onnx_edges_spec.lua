@@ -96,4 +96,20 @@ describe("at its ends an ONNX file", function()
         integers("d", { -1 }) }, neap.tensor { 1, 2, 3 })
     assert.equal(0, y:n_element())
   end)
+
+  it("reduces nothing where no axes mean that, and else all", function()
+    local x = neap.tensor { 1, 2, 3 }
+    assert.same({ 1, 2, 3 }, row(made(kit.node("ReduceSum", { "x" }, { "y" },
+      { noop_with_empty_axes = 1 }), {}, x)))
+    assert.same({ 6 }, row(made(kit.node("ReduceSum", { "x" }, { "y" }), {}, x)))
+  end)
+
+  it("drops half in training where no ratio is given, and scales what stays", function()
+    local y = made(kit.node("Dropout", { "x", "", "t" }, { "y", "m" }),
+      { kit.tensor { name = "t", elem = 9, dims = {}, raw = "\1" } }, neap.ones(1000),
+      { "y" })
+    local n = y:sum():item() / 2
+    assert.is_true(n > 400 and n < 600, tostring(n))
+    assert.equal(2, y:max():item())
+  end)
 end)
