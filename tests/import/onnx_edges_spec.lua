@@ -90,6 +90,12 @@ describe("at its ends an ONNX file", function()
     assert.same({ 4, 5 }, row(parts.b))
   end)
 
+  it("has flags that are 0 or 1", function()
+    assert.error_matches(function()
+      made(kit.node("ReduceSum", { "x" }, { "y" }, { keepdims = 2 }), {}, neap.tensor { 1, 2, 3 })
+    end, 'attribute "keepdims" is 2, expected 0 or 1')
+  end)
+
   it("takes nothing backwards from before the first element", function()
     local y = made(kit.node("Slice", { "x", "s", "e", "a", "d" }, { "y" }),
       { integers("s", { -10 }), integers("e", { -20 }), integers("a", { 0 }),

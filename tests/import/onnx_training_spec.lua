@@ -204,6 +204,30 @@ describe("a module of an ONNX file in training", function()
     assert.equal("a.w, a.b", names_of(assert(import(model(own)))))
   end)
 
+  it("has one row of a parameter that the file has for each example", function()
+    local function model(numbers, more)
+      return { nodes = { kit.node("Add", { "x", "expand" }, { "y" }) },
+        tensors = { floats("expand", { 3, 2 }, numbers), table.unpack(more or {}) },
+        values = { said("expand", nil, "['cls', 'val_3']") },
+        meta = { { "pkg.torch.export.ExportedProgram.graph_signature",
+          "p_cls: PARAMETER target='cls'\n" } },
+        inputs = { kit.value("x", { 3, 2 }) }, outputs = { kit.value("y", { 3, 2 }) } }
+    end
+    local m = assert(import(model { 1, 2, 1, 2, 1, 2 }))
+    assert.equal("cls", names_of(m))
+    local t = neap.trainer { model = m, loss = function(y) return y:sum() end,
+      optimizer = neap.optim.SGD { lr = 0.1 } }
+    t:step { x = neap.zeros(3, 2) }
+    assert.is_true(m:param("cls").data:close(neap.tensor { { 0.7, 1.7 } }))
+    -- Rows that differ, numbers that are all one, a parameter that the file has itself.
+    assert.equal("expand", names_of(assert(import(model { 1, 2, 1, 2, 1, 3 }))))
+    assert.equal("expand", names_of(assert(import(model { 1, 1, 1, 1, 1, 1 }))))
+    local own = model({ 1, 2, 1, 2, 1, 2 }, { floats("cls", { 2 }, { 1, 2 }) })
+    own.nodes[2] = kit.node("Mul", { "y", "cls" }, { "z" })
+    own.outputs = { kit.value("z", { 3, 2 }) }
+    assert.equal("expand, cls", names_of(assert(import(own))))
+  end)
+
   it("has a table that is multiplied with, too, once", function()
     local function model(name, values)
       return { nodes = { kit.node("Gather", { "table", "ids" }, { "rows" }),

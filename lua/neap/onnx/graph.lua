@@ -10,6 +10,7 @@
 -- (neap.tflite.kit).
 -- `made_by`, `at`: the node that it comes of, and as which of its outputs.
 -- @module neap.onnx.graph
+local core = require "neap.core"
 local dtypes = require "neap.inner.dtypes"
 local kit = require "neap.onnx.kit"
 local Node = require "neap.onnx.node"
@@ -459,6 +460,27 @@ local function turned_copies(g, said)
   return out
 end
 
+--- Initializers that are a parameter's one row for each example of a batch, as the first token of
+-- images is: {name = node that makes them of the row}, which gets the parameter's name in `env`.
+local function spread_rows(g, said, env)
+  local out = {}
+  for _, t in ipairs(g.initializers) do
+    local x, of = t.tensor, said.spread_of(t.name)
+    if of and x and dtypes.is_float[x.dtype] and #x.shape > 1 and x.shape[1] > 1 then
+      local row = x:narrow(1, 1, 1):contiguous()
+      local found = x:stats()
+      if found.min ~= found.max and row:expand(x.shape):equal(x) then
+        local sizes = of .. " sizes"
+        rawset(env, of, known(row, t.elem, of, true))
+        rawset(env, sizes, known(core.tensor(x.shape, "i64"), nil, sizes))
+        out[t.name] = { op = "Expand", domain = "", name = "", inputs = { of, sizes },
+          outputs = { t.name }, attrs = {}, place = t.name }
+      end
+    end
+  end
+  return out
+end
+
 --- The nodes of a graph in order; a subgraph sees the values around it.
 -- @return environment with all its values
 function State:run_graph(g, env)
@@ -469,23 +491,26 @@ function State:run_graph(g, env)
   end })
   self.readers, self.absorbed = readers_of(g), {}
 
-  -- A module's weight that is there turned, too, is one.
-  local turned = self.whole and self.net == self.root and turned_copies(g, self.said) or {}
-  for name, of in pairs(turned) do
+  -- A module's weight that is there turned, too, or once for each example, is one.
+  local is_module = self.whole and self.net == self.root
+  local made = is_module and spread_rows(g, self.said, env) or {}
+  for name, of in pairs(is_module and turned_copies(g, self.said) or {}) do
     local row = { op = "Transpose", domain = "", name = "", inputs = { of }, outputs = { name },
       attrs = { perm = { kind = "ints", value = { 1, 0 } } }, place = name }
-    turned[name] = row
+    made[name] = row
     if self.readers[of] then table.insert(self.readers[of], row) end
   end
   for _, t in ipairs(g.initializers) do
-    if rawget(env, t.name) == nil and not turned[t.name] then
+    if rawget(env, t.name) == nil and not made[t.name] then
       local is_weight = not self.statistics[t.name] and self.weight_kind(t.name)
       local v = t.tensor and known(t.tensor, t.elem, t.name, is_weight)
       if v then v.is_initializer = v.parameter == true end
       rawset(env, t.name, v or { texts = t.texts, name = t.name })
     end
   end
-  for _, row in pairs(turned) do self:run_node(row, env) end
+  for _, t in ipairs(g.initializers) do
+    if made[t.name] then self:run_node(made[t.name], env) end
+  end
   for _, row in ipairs(in_order(g.nodes)) do self:run_node(row, env) end
   return env
 end

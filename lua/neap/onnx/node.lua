@@ -63,7 +63,14 @@ function Node:float(name, missing)
   return value
 end
 
-function Node:flag(name, missing) return self:int(name, missing and 1 or 0) ~= 0 end
+--- What a number other than 0 and 1 means runtimes don't agree on.
+function Node:flag(name, missing)
+  local value = self:int(name, missing and 1 or 0)
+  if value ~= 0 and value ~= 1 then
+    self:fail("attribute \"%s\" is %d, expected 0 or 1", name, value)
+  end
+  return value == 1
+end
 
 function Node:has(name) return self.row.attrs[name] ~= nil end
 

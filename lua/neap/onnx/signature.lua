@@ -62,11 +62,12 @@ end
 -- file that says nothing all are.
 -- owner_of(row, name), nil where no weight is missing, gives the parameter in whose place a node
 -- reads another's numbers; a text that is the same for all nodes that read it.
--- turned_of(name) gives the initializer that one may be a turned copy of; `says` tells whether the
--- file says any of it.
+-- turned_of(name) gives the initializer that one may be a turned copy of, spread_of(name) the
+-- parameter, which the file does not have itself, that one alone was made of; `says` tells whether
+-- the file says any of it.
 return function(g)
   local kinds, targets = signed(g.meta and g.meta[SIGNATURE] or "")
-  local folded, there, says = {}, {}, false
+  local folded, there, present, says = {}, {}, {}, false
   for _, v in ipairs(g.values or {}) do -- other formats describe none
     if v.meta then
       kinds[v.name], folded[v.name] = v.meta[KIND] or kinds[v.name], v.meta[FOLDED]
@@ -76,13 +77,22 @@ return function(g)
   -- A tool that has been at the file since may have given others names, or all of them.
   for _, t in ipairs(g.initializers) do
     says, there[t.name] = says or kinds[t.name] or folded[t.name], true
+    present[t.name] = true
     for from in each_name(folded[t.name]) do there[from] = true end
   end
   local function turned_of(name)
     local first = each_name(folded[name])()
     return first and kinds[first] == "PARAMETER" and first or nil
   end
-  if not says then return { kind_of = function() return true end, turned_of = turned_of } end
+  if not says then
+    return { kind_of = function() return true end, turned_of = turned_of,
+      spread_of = function() end }
+  end
+  local function spread_of(name)
+    local own = sources_of(name, kinds, folded)
+    local first = next(own)
+    return first and not next(own, first) and not present[first] and first or nil
+  end
 
   local merges = false
   for _, target in pairs(targets) do merges = merges or not there[target] end
@@ -92,6 +102,6 @@ return function(g)
     local layer = not kinds[name] and not folded[name] and name:match "^(.*)_bias$"
     return layer and kinds[layer] == "PARAMETER" or "fixed"
   end
-  return { says = true, kind_of = kind_of, turned_of = turned_of,
+  return { says = true, kind_of = kind_of, turned_of = turned_of, spread_of = spread_of,
     owner_of = merges and reader(kinds, folded, targets, there) or nil }
 end
