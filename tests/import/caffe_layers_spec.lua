@@ -73,6 +73,14 @@ describe("Caffe's elementwise layers", function()
     near({ { 1, 2 } }, layer('type: "AbsVal"', { x }))
     near({ { 1, 0 } }, layer('type: "Threshold" threshold_param { threshold: 0 }', { x }))
     near({ { 1, -0.5 } }, layer('type: "PReLU"', { x }))
+    -- A slope for each channel, which is the second dimension, however large the last is.
+    local slopes = kit.blob({ 2 }, { 0.5, 0.1 })
+    near({ { { -0.5, 2 }, { -0.3, -0.4 } } }, layer('type: "PReLU"',
+      { t { { { -1, 2 }, { -3, -4 } } } }, nil, { slopes }))
+    near({ { { { -0.5, 2, -1 } }, { { -0.1, 4, -0.6 } } } }, layer('type: "PReLU"',
+      { t { { { { -1, 2, -2 } }, { { -1, 4, -6 } } } } }, nil, { slopes }))
+    near({ { { -3, 6 }, { -9, -12 } } }, layer('type: "PReLU" prelu_param { channel_shared: true }',
+      { t { { { -1, 6 }, { -3, -4 } } } }, nil, { kit.blob({ 1 }, { 3 }) }))
     near({ { math.log(1 + math.exp(1)), math.log(1 + math.exp(-2)) } },
       layer('type: "BNLL"', { x }))
     near({ { 1, -1 } }, layer('type: "Clip" clip_param { min: -1 max: 1 }', { x }))

@@ -125,8 +125,9 @@ local function prelu(n, x)
   local p = n:options "prelu_param"
   local filler = p:has "filler" and p:message "filler" or { value = 0.25 }
   local shared = p:flag("channel_shared", false)
+  if not shared then n:check_rank(1, x, 2) end
   local w = n:param(1, "weight", { shared and 1 or x.shape[2] }, filler)
-  return n:gives("PRelu", { x, w })
+  return n:gives("PRelu", { x, shared and w or kit.beside(w, x, 2) })
 end
 
 local function power(n, x)
