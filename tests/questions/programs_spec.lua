@@ -165,7 +165,7 @@ describe("a forecast of time", function()
   end
 
   local function forecast(p)
-    local found = times.measured("test", p)
+    local found = times.measured("test", nil, p)
     return times.forecast(times.ops(p), found)
   end
 
@@ -197,6 +197,16 @@ describe("a forecast of time", function()
     end
   end)
 
+  it("is of that run however many there are of other batches since", function()
+    local p = plan()
+    local ns, _, _, runs = forecast(p)
+    for batch = 17, 24 do measured({ batch = batch }, 90000) end
+    local later, known, _, later_runs = forecast(p)
+    assert.are.same({ ns, 1, runs }, { later, known, later_runs })
+    local said = p:whatif { batch = 24 }
+    assert.are.same({ ns, 90000 * said.plan.n_op }, { said.time_before_ns, said.time_ns })
+  end)
+
   it("stands beside one of other threads, or of another machine, with both named", function()
     local diff = require "neap.plan.diff"
     local function said(a, b)
@@ -223,7 +233,7 @@ describe("a forecast of time", function()
 
   it("is not made of what another machine took", function()
     set "update machine set cpu = 'another one'"
-    assert.is_nil(times.measured("test", plan()))
+    assert.is_nil(times.measured("test", nil, plan()))
     for _, row in ipairs(plan():whatif { batch = 16 }) do
       assert.is_falsy(row.figure:find("time", 1, true))
     end

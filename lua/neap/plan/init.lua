@@ -432,7 +432,7 @@ function Plan:svg(path, o)
   if o.time then
     local run
     if o.time ~= true then run = o.time end
-    local measured = times.measured("plan:svg", self, run)
+    local measured = times.measured("plan:svg", run, self)
     if not measured then
       fail(("plan:svg: no run of \"%s\" with op times is stored; neap profile run NET measures \z
         them"):format(figures(self).net))

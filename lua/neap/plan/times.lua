@@ -18,7 +18,7 @@ local times = {}
 --- Below this share of ops that run as they were measured a forecast is a guess, and is not shown.
 times.least_known = 0.5
 
---- Stored programs that are looked at, the newest of each plan and number of threads.
+--- Stored programs that are looked at for a plan: of each plan and number of threads the newest.
 local most_groups = 6
 
 --- The work of an op, and its kind: flops, else bytes.
@@ -51,10 +51,10 @@ local function describe(ops, n_thread)
   return ops
 end
 
+local function threads_of(plan) return again.options(plan).threads or core.threads() end
+
 --- The ops of a plan, as times.forecast compares them.
-function times.ops(plan)
-  return describe(plan:_ops(), again.options(plan).threads or core.threads())
-end
+function times.ops(plan) return describe(plan:_ops(), threads_of(plan)) end
 
 --- Measured ops of a live run.
 -- @param run of program:profile or t:run
@@ -65,43 +65,48 @@ function times.of_run(run)
   return { { rows = rows, run_id = (run.run_id or 0) > 0 and run.run_id or nil } }
 end
 
---- What this machine measured of a net in one mode, the newest first. A net that looks at data in a
--- training is a program of that run.
+--- What this machine measured of a net in one mode, those first whose ops may have run alike, of
+-- the nearest batch, in as many bytes, the newest. A net that looks at data in a training is a
+-- program of that run.
 local programs = [[select g.run_id, g.program_no, p.plan_id, r.n_thread, max(r.uuid) as uuid
   from plan p cross join program g using (plan_id) cross join run r using (run_id)
   join machine m using (machine_id)
   where p.net = :net and p.mode = :mode and m.cpu = :cpu and exists (select 1 from program_op o
     where o.run_id = g.run_id and o.program_no = g.program_no)
-  group by p.plan_id, r.n_thread order by uuid desc limit :most]]
+  group by p.plan_id, r.n_thread
+  order by (r.n_thread = :n_thread) + (p.options ->> '$.dtype' = :dtype)
+      + (p.options ->> '$.engine' = :engine) + (p.options ->> '$.layouts' = :layouts) desc,
+    abs(p.batch - :batch), p.arena_bytes <> :arena_bytes, uuid desc limit :most]]
 
 local program_ops = [[select o.*, t.median_ns as ns from program_op t
   join plan_op o on o.plan_id = :plan_id and o.step = t.step
   where t.run_id = :run_id and t.program_no = :program_no order by t.step]]
 
---- Measured ops of the stored programs of a net in one mode, on this machine; nil where there are
--- none.
--- @return list of groups
-function times.stored(net, mode)
-  local db, groups = core.used_db(), {}
-  if not db then return nil end
-  local found = db:_query(programs, { net = net, mode = mode, cpu = machine.cpu(),
+--- Adds the stored programs that are most like a plan; `has` are those that are there.
+local function add_stored(db, plan, groups, has)
+  local o = again.options(plan)
+  local found = db:_query(programs, { net = plan.net, mode = plan.mode, cpu = machine.cpu(),
+    n_thread = threads_of(plan), dtype = o.dtype or "f32", engine = o.engine or "free",
+    layouts = o.layouts or "free", batch = plan.batch, arena_bytes = plan.arena_bytes,
     most = most_groups }) or {}
   for _, g in ipairs(found) do
-    local rows = db:_query(program_ops, { plan_id = g.plan_id, run_id = g.run_id,
-      program_no = g.program_no })
+    local key = g.run_id .. " " .. g.program_no
+    local rows = not has[key] and db:_query(program_ops, { plan_id = g.plan_id,
+      run_id = g.run_id, program_no = g.program_no })
+    has[key] = true
     if rows and #rows > 0 then
       groups[#groups + 1] = { rows = describe(rows, g.n_thread), run_id = g.run_id }
     end
   end
-  return groups[1] and groups or nil
 end
 
---- Measured ops for a plan: of a run, or where none is given of the stored ones of this net and
--- mode.
+--- Measured ops for plans of one net and mode: of a run, or where none is given of the stored ones
+-- of this net and mode, on this machine.
 -- @param who string the call that asks, for its error
 -- @param run of program:profile, nil for a stored one, false for none
+-- @param plan and more of them
 -- @return list of groups; nil for none
-function times.measured(who, plan, run)
+function times.measured(who, run, ...)
   if run == false then return nil end
   if run ~= nil then
     if run == true or not run.times or not run.plan then
@@ -109,7 +114,9 @@ function times.measured(who, plan, run)
     end
     return times.of_run(run)
   end
-  return times.stored(plan.net, plan.mode)
+  local db, groups, has = core.used_db(), {}, {}
+  for _, plan in ipairs(db and { ... } or {}) do add_stored(db, plan, groups, has) end
+  return groups[1] and groups or nil
 end
 
 --- The ops of a group by their keys, which `keys` has of the ops that are asked for; and how many
@@ -219,7 +226,7 @@ end
 --- A side of neap.plan.diff with the times that its ops would take, by stored runs of the plan's
 -- net and mode; as it is where there are none, or none of which more than a guess can be made.
 function times.into(side, plan)
-  local measured = times.measured("times", plan)
+  local measured = times.measured("times", nil, plan)
   if not measured then return side end
   local _, known, list, runs = times.forecast(times.ops(plan), measured)
   if known < times.least_known then return side end

@@ -140,7 +140,8 @@ function Plan:whatif(given)
     fail("plan:whatif expects what is to change; e.g. plan:whatif { batch = 128 }")
   end
   local after = again.plan("plan:whatif", self, change)
-  return compare(self, after, whatif.words(change), times.measured("plan:whatif", self, o.run))
+  return compare(self, after, whatif.words(change),
+    times.measured("plan:whatif", o.run, self, after))
 end
 
 --- A change from words: "batch=128", "layouts=plain". For command lines.
@@ -268,7 +269,7 @@ whatif.least_budget = least_budget
 function whatif.by_budget(plan, points)
   -- The plan's own limits would refuse points of the curve.
   local free = again.plan("plan:curve", plan, { budget = false, total = false })
-  local measured = times.measured("plan:whatif", plan)
+  local measured = times.measured("plan:whatif", nil, plan)
   local most, rows = free.arena_bytes, {}
   if not points then
     -- Six points from the arena that nothing limits down to the least that can be met.
