@@ -25,6 +25,7 @@ SELECT
   other_work,
   flops,
   (SELECT text FROM plan_word WHERE word_id = o.dtype) AS dtype,
+  once,
   read_bytes,
   write_bytes,
   scratch_bytes,
@@ -36,7 +37,7 @@ FROM packed_op o;
 CREATE VIEW plan_op AS
 SELECT
   plan_id, step, type, name, layer, module, line, phase, recomputes, kernel, algorithm, choice_reason,
-  other, other_scratch_bytes, other_work, flops, dtype, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
+  other, other_scratch_bytes, other_work, flops, dtype, once, read_bytes, write_bytes, scratch_bytes, live_bytes, reason
 FROM subnet_op
 WHERE subnet_no = 0;
 
@@ -335,7 +336,7 @@ FROM machine_peak
 WHERE what = 'i8'
 GROUP BY machine_id;
 
--- Where does the time go?
+-- Where does the time go? What makes constants is no part of a step.
 CREATE VIEW v_op_time AS
 SELECT
   r.net, r.mode, r.newest,
@@ -343,7 +344,9 @@ SELECT
   o.*,
   round(1.0 * (o.read_bytes + o.write_bytes) / nullif(t.median_ns, 0), 1) AS gbyte_per_s,
   round(1.0 * o.flops / nullif(t.median_ns, 0), 1) AS gflop_per_s,
-  round(100.0 * t.median_ns / nullif((SELECT sum(median_ns) FROM run_op u WHERE u.run_id = t.run_id), 0), 2) AS percent
+  iif(o.once, 0.0, round(100.0 * t.median_ns / nullif(
+    (SELECT sum(u.median_ns) FROM run_op u CROSS JOIN packed_op k ON k.plan_id = r.plan_id AND k.subnet_no = 0 AND k.step = u.step
+     WHERE u.run_id = t.run_id AND NOT k.once), 0), 2)) AS percent
 FROM v_run r
 CROSS JOIN run_op t USING (run_id)
 CROSS JOIN plan_op o ON o.plan_id = r.plan_id AND o.step = t.step;
@@ -361,5 +364,5 @@ CROSS JOIN program g ON (g.run_id, g.program_no) = (
     AND EXISTS (SELECT 1 FROM program_op u WHERE u.run_id = q.run_id AND u.program_no = q.program_no)
   ORDER BY r.uuid DESC, q.program_no LIMIT 1)
 CROSS JOIN program_op t ON t.run_id = g.run_id AND t.program_no = g.program_no
-CROSS JOIN packed_op o ON o.plan_id = p.plan_id AND o.subnet_no = 0 AND o.step = t.step
+CROSS JOIN packed_op o ON o.plan_id = p.plan_id AND o.subnet_no = 0 AND o.step = t.step AND NOT o.once
 GROUP BY p.net, p.mode, p.batch, newest, p.plan_id, o.layer;

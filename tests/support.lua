@@ -20,6 +20,12 @@ M.nets = {
 --- Engines
 -- -------------------------------------------------------------------------------------------------
 
+--- Whether this build has sanitizers: they take addresses and blocks of their own.
+M.sanitized = (function()
+  local file <close> = io.open((os.getenv "NEAP_BUILD" or "build") .. "/flags")
+  return file ~= nil and file:read("a"):find("-fsanitize", 1, true) ~= nil
+end)()
+
 --- Names of the engines that can be had in this build, in their order; `but` is left out.
 -- @tparam[opt] string but
 -- @treturn {string,...}

@@ -27,4 +27,4 @@ SELECT net, mode, batch, step, name, type, kernel, dtype, median_ns, gflop_per_s
        CASE WHEN peak_flop_per_s IS NULL THEN 'not measured: neap profile run NET, or neap.machine()'
             WHEN peak_flop_per_s > kept THEN 'fastest op in ' || roof_dtype ELSE 'measured in ' || roof_dtype END AS roof
 FROM roofed
-ORDER BY median_ns DESC, step;
+ORDER BY once, median_ns DESC, step;

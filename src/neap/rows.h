@@ -30,6 +30,7 @@
   X(flops, NUMBER, "flops", STORE | PRINT,                                                       \
     "work, as the op's record counts it; of a loop without condition that of all iterations")     \
   X(dtype, TEXT, "", STORE, "of its first input, else of what it makes: what it computes in")    \
+  X(once, BOOL, "", STORE, "makes constants: no part of a step while what it reads stays")       \
   X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                      \
   X(layer, TEXT, "", STORE,                                                                      \
     "the op's layer; a backward op, a Reorder and an update belong to that which they are for")  \

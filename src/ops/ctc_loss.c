@@ -264,8 +264,9 @@ static void run_parts(void *context, int64_t begin, int64_t end) {
 
 /* One part's room, in bytes. */
 static size_t part_bytes(const sizes *z, bool backward) {
-  int64_t n_state = 2 * z->most + 1, n = n_state;
-  if (backward) n = neap_count_mul(n_state, z->n_step + 1) + z->n_class;
+  int64_t n_state = neap_count_add(neap_count_mul(2, z->most), 1), n = n_state;
+  if (backward)
+    n = neap_count_add(neap_count_mul(n_state, neap_count_add(z->n_step, 1)), z->n_class);
   return neap_align(neap_size_of(n, sizeof(double)));
 }
 

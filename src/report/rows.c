@@ -217,6 +217,7 @@ static bool fill_op(neap_rows *r, int step) {
                        .scratch_bytes = (int64_t)plan->scratch_bytes[at],
                        .flops = neap_node_flops(node),
                        .dtype = dtype_of(graph, node),
+                       .once = node->once,
                        .line = text_or_null(node->line),
                        .layer = report_layer(graph, r->owner[at], r->layer),
                        .module = text_or_null(graph->node[r->owner[at]].scope),

@@ -164,6 +164,13 @@ describe("a forecast of time", function()
     return mlp("priced"):plan(all)
   end
 
+  --- How many ops take part in a step: what makes constants does not, whatever time it has.
+  local function n_timed(p)
+    local n = 0
+    for _, o in ipairs(p:_ops()) do n = n + (o.once and 0 or 1) end
+    return n
+  end
+
   local function forecast(p)
     local found = times.measured("test", nil, p)
     return times.forecast(times.ops(p), found)
@@ -171,15 +178,22 @@ describe("a forecast of time", function()
 
   it("is of the run that is like the plan, not of the newest", function()
     local first = measured({}, 1000)
-    measured({ dtype = "bf16" }, 50000)
+    local halved = measured({ dtype = "bf16" }, 50000)
+    local shares = assert(db:sql([[select once, count(*) as n, sum(percent) as percent
+      from v_op_time where run_id = ? group by once order by once]], { halved }))
+    assert.are.same({ 0, 1 }, { shares[1].once, shares[2].once })
+    assert.is_true(math.abs(shares[1].percent - 100) < 0.01 * shares[1].n)
+    assert.are.equal(0, shares[2].percent)
     measured({ engine = "ref" }, 7000)
     measured({ threads = 1 }, 300)
     local p = plan()
     local ns, known, _, runs = forecast(p)
-    assert.are.equal(1000 * p.n_op, ns)
+    assert.are.equal(1000 * n_timed(p), ns)
     assert.are.equal(1, known)
     assert.are.same({ first }, runs)
-    assert.are.equal(50000 * plan({ dtype = "bf16" }).n_op, (forecast(plan { dtype = "bf16" })))
+    local halves = plan { dtype = "bf16" }
+    assert.is_true(n_timed(halves) < halves.n_op) -- weights in halves are made once
+    assert.are.equal(50000 * n_timed(halves), (forecast(halves)))
     -- halves are told as such, though inputs are f32
     local dtypes = {}
     for _, row in ipairs(assert(db:query("plans", { net = "priced" }))) do
@@ -190,10 +204,10 @@ describe("a forecast of time", function()
     assert.are.equal("bf16",
       assert(db:sql "select dtype from v_run where net = 'priced' order by run_id")[2].dtype)
     local said = p:whatif { engine = "ref" }
-    assert.are.equal(7000 * said.plan.n_op, said.time_ns)
+    assert.are.equal(7000 * n_timed(said.plan), said.time_ns)
     assert.are.same({ 1, 1 }, { said.time_before_known, said.time_known })
     if core.threads() > 1 then
-      assert.are.equal(300 * p.n_op, p:whatif({ threads = 1 }).time_ns)
+      assert.are.equal(300 * n_timed(p), p:whatif({ threads = 1 }).time_ns)
     end
   end)
 

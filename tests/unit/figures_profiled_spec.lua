@@ -50,7 +50,7 @@ describe("a profiled run", function()
     -- one number for the slowest op, in every face
     local slowest = run:table()[1]
     local row = rows(db, "select step, name, percent, median_ns from v_op_time where newest \z
-      order by median_ns desc, step limit 1")[1]
+      order by once, median_ns desc, step limit 1")[1]
     if row then
       assert.are.same({ slowest.step, slowest.name, slowest.median_us }, { row.step, row.name,
         row.median_ns / 1000 })

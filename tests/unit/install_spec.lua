@@ -1,10 +1,7 @@
 -- What `make install` brings, used from where it lies: program, module, library, manual page, nets
 -- and examples.
 local build = os.getenv "NEAP_BUILD" or "build"
-local sanitized = (function()
-  local file <close> = io.open(build .. "/flags")
-  return file ~= nil and file:read("a"):find("-fsanitize", 1, true) ~= nil
-end)()
+local sanitized = require "support".sanitized
 
 --- Runs a command, whose output it returns; what fails, fails with all that was printed.
 local function sh(command, ...)

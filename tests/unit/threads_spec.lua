@@ -3,7 +3,7 @@
 -- what hangs is ended by `timeout`, and that is what the test sees.
 local support = require "support"
 local build = os.getenv "NEAP_BUILD" or "build"
-local sanitized = (support.read_file(build .. "/flags") or ""):find("-fsanitize", 1, true) ~= nil
+local sanitized = support.sanitized
 local give_up_s = 120
 
 --- How a script is started: by the program, and by stock Lua, which has no sanitizer.

@@ -11,7 +11,7 @@ from v_run order by uuid desc limit 30]]
 local show_sql = [[
 select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent,
   gflop_per_s, live_bytes, line
-from v_op_time where run_id = :id order by median_ns desc limit 40]]
+from v_op_time where run_id = :id order by once, median_ns desc limit 40]]
 
 return {
   name = "profile",

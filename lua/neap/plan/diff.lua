@@ -28,18 +28,28 @@ local region_figure = {
   io = "io_bytes", constants = "constant_bytes", frames = "frame_bytes",
 }
 
+--- Times by step without those of ops that make constants, which are no part of a step.
+local function times_of_steps(ops, times)
+  local list = {}
+  for i, o in ipairs(ops) do
+    if o.once ~= true and o.once ~= 1 then list[i] = times[i] end
+  end
+  return list
+end
+
 --- A plan as a side; with times, of a run of it.
 function diff.of_plan(plan, times, step_ns)
-  local figures = plan:_figures()
+  local figures, ops = plan:_figures(), plan:_ops()
   for _, row in ipairs(plan:_regions()) do
     figures[region_figure[row.region] or row.region] = row.bytes
   end
   return {
     figures = figures,
     label = ("plan of \"%s\", %s, batch %d"):format(plan.net,
-      plan.train and "training" or "inference", plan.batch), ops = plan:_ops(),
+      plan.train and "training" or "inference", plan.batch), ops = ops,
     values = plan:_values(), peak_step = plan.peak_step, arena_bytes = plan.arena_bytes,
-    total_bytes = plan.total_bytes, times = times, step_ns = step_ns,
+    total_bytes = plan.total_bytes, times = times and times_of_steps(ops, times),
+    step_ns = step_ns,
   }
 end
 
@@ -119,8 +129,9 @@ function diff.of_run_id(db, id)
   side.roof = diff.roof_of(db, id)
   diff.add_course(side, db, id)
   if #times > 0 then
-    side.times = {}
-    for _, row in ipairs(times) do side.times[row.step] = row end
+    local by_step = {}
+    for _, row in ipairs(times) do by_step[row.step] = row end
+    side.times = times_of_steps(side.ops, by_step)
   end
   return side
 end

@@ -488,16 +488,17 @@ local function check_times(self)
 end
 
 --- run:ops() -> Report of times op by op, in the order of the schedule. median_us and p95_us are of
--- all calls, gflop_per_s is of the median, percent of the sum of medians: the same figures as the
--- view v_op_time has.
+-- all calls, gflop_per_s is of the median, percent of the sum of medians, 0 of what makes constants
+-- and is no part of a step: the same figures as the view v_op_time has.
 function Run:ops()
   check_times(self)
   local rows, total = {}, 0
   for i, o in ipairs(self.plan:_ops()) do
     local t = self.times[i]
-    total = total + t.median_ns
+    if not o.once then total = total + t.median_ns end
     rows[i] = {
       step = i,
+      once = o.once,
       name = o.name,
       type = o.type,
       phase = o.phase,
@@ -516,7 +517,7 @@ function Run:ops()
 
   -- Shares of the medians' sum: medians are not of one step, so they add up to themselves only.
   for _, row in ipairs(rows) do
-    row.percent = total > 0 and 100 * row.median_us * 1000 / total or 0
+    row.percent = total > 0 and not row.once and 100 * row.median_us * 1000 / total or 0
   end
   return report.new {
     rows = rows,
@@ -547,6 +548,7 @@ function Run:table(given)
   -- Shown are the largest; of equals the earlier in the schedule.
   for i = 1, #all do rows[i] = all[i] end
   table.sort(rows, function(a, b)
+    if a.once ~= b.once then return b.once end -- what is no part of a step comes last
     if a[key] ~= b[key] then return a[key] > b[key] end
     return a.step < b.step
   end)

@@ -46,8 +46,12 @@ local function is_alike(a, b)
 end
 
 --- Says of each op what its time depends on besides kernel, dtype and work: the threads there are.
+-- What makes constants is no part of a step.
 local function describe(ops, n_thread)
-  for _, o in ipairs(ops) do o.n_thread = n_thread end
+  for _, o in ipairs(ops) do
+    o.n_thread, o.once = n_thread, o.once == true or o.once == 1
+    if o.once and o.ns then o.ns = 0 end
+  end
   return ops
 end
 
@@ -61,7 +65,7 @@ function times.ops(plan) return describe(plan:_ops(), threads_of(plan)) end
 -- @return list of one group
 function times.of_run(run)
   local rows = times.ops(run.plan)
-  for i, o in ipairs(rows) do o.ns = run.times[i].median_ns end
+  for i, o in ipairs(rows) do o.ns = o.once and 0 or run.times[i].median_ns end
   return { { rows = rows, run_id = (run.run_id or 0) > 0 and run.run_id or nil } }
 end
 
@@ -144,9 +148,11 @@ local function rates_of(rows)
     r[1], r[2], rates[kind] = r[1] + ns, r[2] + work, r
   end
   for _, o in ipairs(rows) do
-    local work, kind = work_of(o)
-    add(o.type .. kind, o.ns, work)
-    add(kind, o.ns, work)
+    if not o.once then
+      local work, kind = work_of(o)
+      add(o.type .. kind, o.ns, work)
+      add(kind, o.ns, work)
+    end
   end
   return rates
 end
@@ -185,6 +191,7 @@ function times.forecast(ops, measured)
     -- As it runs, by whichever group has it so; else as the first one that has it at all.
     for _, group in ipairs(groups) do
       local m = group.by[keys[i]]
+      if m and m.once ~= o.once then m = nil end -- one that made a constant was not timed
       if m and is_alike(m, o) then
         then_, from = m, group
         break
@@ -199,6 +206,8 @@ function times.forecast(ops, measured)
       ns = then_.ns * (kind == kind_before and before > 0 and work / before or 1)
       if is_alike(then_, o) then known = known + ns end
       use(from)
+    elseif o.once then
+      ns = 0
     elseif o.recomputes and list[o.recomputes] then
       -- An op that runs again takes what the first run of it takes, which stands before it.
       ns = list[o.recomputes]
