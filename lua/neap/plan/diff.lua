@@ -3,7 +3,8 @@
 -- A *side* is what is compared: { label =, ops = rows, values = rows, peak_step =, arena_bytes =,
 -- total_bytes =, figures = {row}, times = {rows by step}, step_ns = } from a plan, a run, or the
 -- database; there with `reads`, rows of plan_read, and of a run `metrics` and `course`, rows of
--- run_metric and run_time, and `measured_on`, its processor and threads.
+-- run_metric and run_time, and `measured_on`, its processor and threads; both with `options`, those
+-- of the plan by name.
 --
 -- Layers are aligned as sequences, by what their ops are and how much they do first and by name
 -- second: a layer that was put in between is one that was added, though those behind it bear other
@@ -69,6 +70,17 @@ local function said(row)
     row.mode == "train" and "training" or "inference", row.batch or 0)
 end
 
+--- The options of a stored plan, texts by name; not those that change nothing of it.
+local function options_of(db, id)
+  local by = {}
+  for _, row in ipairs(ask(db, [[select o.key, iif(o.type in ('true', 'false'), o.type, o.value) as value
+      from plan p cross join json_each(p.options) o where p.plan_id = :id
+        and o.key not in ('store', 'profile', 'tag')]], { id = id })) do
+    by[row.key] = tostring(row.value)
+  end
+  return by
+end
+
 --- A stored plan as a side.
 function diff.of_plan_id(db, id, label)
   local plan = ask(db, plan_sql, { id = id })[1]
@@ -80,6 +92,7 @@ function diff.of_plan_id(db, id, label)
     peak_step = plan.peak_step, arena_bytes = plan.arena_bytes, total_bytes = plan.total_bytes,
     reads = ask(db, [[select value_no, step from plan_read where plan_id = :id and subnet_no = 0
       order by step, position]], { id = id }), figures = plan,
+    options = options_of(db, id),
   }
 end
 
@@ -354,10 +367,25 @@ local function rest_ns(layers, step_ns)
   return step_ns
 end
 
+--- Options that differ between two sides that know theirs: "dtype f32 -> bf16".
+local function changed_options(before, after)
+  local names, list, is_known = {}, {}, before and after
+  for name in pairs(is_known and before or {}) do names[name] = true end
+  for name in pairs(is_known and after or {}) do names[name] = true end
+  for name in pairs(names) do
+    if before[name] ~= after[name] then
+      list[#list + 1] = ("%s %s -> %s"):format(name, before[name] or "none", after[name] or "none")
+    end
+  end
+  table.sort(list)
+  return list
+end
+
 --- What has changed from one side to another. A layer without a change of bytes, name, or of time
 -- beyond its noise has no row; what the times of those add up to is quiet_ns.
--- @return Report layer, what, bytes, ms; totals before_bytes, after_bytes, memory_percent, and
---   where both have times before_ns, after_ns (of a step, where that was measured), time_percent
+-- @return Report layer, what, bytes, ms; totals before_bytes, after_bytes, memory_percent, options
+--   (those that differ, of stored sides), and where both have times before_ns, after_ns (of a step,
+--   where that was measured), time_percent
 function diff.sides(before, after)
   local left, rest_left = layers_of(before)
   local right, rest_right = layers_of(after)
@@ -407,6 +435,12 @@ function diff.sides(before, after)
   local title = ("%s -> %s\nbytes %s -> %s (%+.1f %%), arena %s -> %s"):format(
     before.label, after.label, bytes_text(before.total_bytes), bytes_text(after.total_bytes),
     totals.memory_percent, bytes_text(before.arena_bytes), bytes_text(after.arena_bytes))
+
+  -- What was asked for may be all that has changed.
+  totals.options = changed_options(before.options, after.options)
+  if #totals.options > 0 then
+    title = ("%s\noptions %s"):format(title, table.concat(totals.options, ", "))
+  end
 
   -- Times of ops where both have them, else the steps as measured.
   if timed then
