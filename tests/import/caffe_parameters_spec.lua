@@ -88,4 +88,22 @@ describe("parameters of Caffe's", function()
     near(2 * 2.5 + 0.005, layer('type: "SmoothL1Loss"', { x, y, t { { 1, 0, 1 } },
       t { { 2, 1, 1 } } }))
   end)
+
+  it("a norm whose file has summed up nothing, and one whose Scale is of several axes", function()
+    local text = kit.input("x", 1, 2, 1, 2) .. [[
+      layer { name: "bn" type: "BatchNorm" bottom: "x" top: "x" batch_norm_param { eps: 1 } }
+      layer { name: "sc" type: "Scale" bottom: "x" top: "x" scale_param { axis: 1 num_axes: 3 } }]]
+    local f = assert(kit.import(text, { weights = kit.weights {
+      { "bn", kit.blob({ 2 }, { 0, 0 }), kit.blob({ 2 }, { 0, 0 }), kit.blob({ 1 }, { 0 }) },
+      { "sc", kit.blob({ 2, 1, 2 }, { 1, 2, 3, 4 }) } } }))
+    near({ { { { 1, 4 } }, { { 9, 16 } } } }, f(t { { { { 1, 2 } }, { { 3, 4 } } } }):totable())
+  end)
+
+  it("weights: a blob too many is no other layer's", function()
+    local text = kit.input("x", 1, 2) .. [[layer { name: "fc" type: "InnerProduct" bottom: "x"
+      top: "y" inner_product_param { num_output: 1 bias_term: false } }]]
+    local _, message = kit.import(text, { weights = kit.weights {
+      { "fc", kit.blob({ 1, 2 }, { 1, 2 }), kit.blob({ 1 }, { 3 }) } } })
+    assert.matches('layer "fc" has 2 blobs, the net\'s 1', tostring(message))
+  end)
 end)

@@ -118,4 +118,25 @@ describe("at its ends an ONNX file", function()
     assert.is_true(n > 400 and n < 600, tostring(n))
     assert.equal(2, y:max():item())
   end)
+
+  it("has the functions of recurrent ops with their numbers, or those of the standard", function()
+    local e = math.exp(1)
+    local function near(want, x, name, alpha, beta)
+      local y = made(kit.node("RNN", { "x", "w", "r" }, { "", "y" }, { hidden_size = 1,
+        activations = { name }, activation_alpha = alpha and { alpha },
+        activation_beta = beta and { beta } }),
+        { floats("w", { 1, 1, 1 }, { 1 }), floats("r", { 1, 1, 1 }, { 0 }) },
+        neap.tensor { { { x } } }):item()
+      assert.is_true(math.abs(y - want) < 1e-5, ("%s: %g, expected %g"):format(name, y, want))
+    end
+    near(5, 1, "Affine", 2.0, 3.0)
+    near(-0.25, -1, "LeakyRelu", 0.25)
+    near(-0.01, -1, "LeakyRelu")
+    near(2 * (1 - 2 / (e ^ 6 + 1)), 1, "ScaledTanh", 2.0, 3.0)
+    near(0.5, 1, "HardSigmoid", 0.25, 0.25)
+    near(0.7, 1, "HardSigmoid")
+    near(2 / e - 2, -1, "Elu", 2.0)
+    near(0, 1, "ThresholdedRelu", 1.5)
+    near(1.25, 1.25, "ThresholdedRelu")
+  end)
 end)

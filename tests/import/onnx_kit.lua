@@ -78,8 +78,11 @@ function M.attribute(name, value)
   elseif value.kind == "tensor" then add(5, value[1], 4)
   elseif value.kind == "graph" then add(6, value[1], 5)
   else
-    for _, i in ipairs(value) do fields[#fields + 1] = { 8, i } end
-    fields[#fields + 1] = { 20, 7 }
+    -- A list: of floats, of texts, else of integers.
+    local kind = math.type(value[1]) == "float" and 6 or type(value[1]) == "string" and 8 or 7
+    local tag = ({ [6] = 7, [7] = 8, [8] = 9 })[kind]
+    for _, item in ipairs(value) do fields[#fields + 1] = { tag, item } end
+    fields[#fields + 1] = { 20, kind }
   end
   return M.message(fields)
 end
