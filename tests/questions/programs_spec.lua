@@ -203,6 +203,18 @@ describe("a forecast of time", function()
     assert.is_true(dtypes.f32 > 1)
     assert.are.equal("bf16",
       assert(db:sql "select dtype from v_run where net = 'priced' order by run_id")[2].dtype)
+    -- and a course from run to run names what else may have changed
+    for _, name in ipairs { "history", "runs" } do
+      local ways = {}
+      for _, row in ipairs(assert(db:query(name, { net = "priced" }))) do
+        ways[#ways + 1] = row.dtype .. " " .. row.n_thread
+      end
+      table.sort(ways)
+      local n = core.threads()
+      local wanted = { "bf16 " .. n, "f32 1", "f32 " .. n, "f32 " .. n }
+      table.sort(wanted)
+      assert.are.same(wanted, ways)
+    end
     local said = p:whatif { engine = "ref" }
     assert.are.equal(7000 * n_timed(said.plan), said.time_ns)
     assert.are.same({ 1, 1 }, { said.time_before_known, said.time_known })
