@@ -751,11 +751,63 @@ TEST(imported_models) {
   tamper_all(&trained, 60);
 }
 
+/* The texts of a plan that `other` options gave, under the key of `own`, with a digest that fits:
+ * it is refused for `why`. */
+static void check_not_taken(const char *text, neap_compile_options other, neap_compile_options own,
+                            const char *why) {
+  subject from = {.text = text, .options = other}, s = {.text = text, .options = own};
+  char warning[256], hex[33];
+  texts stolen = {0};
+  if (open_subject(&from))
+    stolen = (texts){.choices = strdup(from.row[0].choices), .plan = strdup(from.row[0].plan)};
+  close_subject(&from);
+  if (open_subject(&s) && stolen.plan != NULL) {
+    forge(&s, stolen.choices, stolen.plan, hex);
+    write_texts(&s, stolen.choices, stolen.plan, hex);
+    neap_workspace *ws = run(&s, s.store, false, warning);
+    CHECK(ws != NULL && same_bits(&s, ws));
+    if (strstr(warning, why) == NULL) {
+      printf("  expected \"%s\", got \"%s\"\n", why, warning);
+      check_failures++;
+    }
+    neap_workspace_release(ws);
+  }
+  close_subject(&s);
+  free(stolen.choices), free(stolen.plan);
+}
+
+/* A plan may be right in itself, and not what its options allow. */
+TEST(plans_of_other_options_are_refused) {
+  neap_buffer text = {0};
+  deep_text(&text);
+  for (int pool = 0; pool < 2; pool++) {
+    subject s = {
+      .text = text.text,
+      .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+    neap_compile_options plain = s.options, strict;
+    neap_forecast f = {0};
+    take_least(&s, &f);
+    neap_forecast_fini(&f);
+    check_not_taken(text.text, plain, s.options, "exceeds its limits");
+    strict = plain;
+    strict.no_recompute = true;
+    check_not_taken(text.text, s.options, strict,
+                    pool ? "evicts values, the options don't" : "recompute ops, the options don't");
+  }
+  neap_buffer_fini(&text);
+
+  neap_compile_options with = {.plan = {.policy = NEAP_POLICY_OFFSET}, .n_thread = 2},
+                       without = with;
+  without.no_constants = true;
+  check_not_taken(infer_text, with, without, "hold constants, the options don't");
+  check_not_taken(infer_text, without, with, "hold no constants, the options do");
+}
+
 int main(int argc, char **argv) {
   setenv("NEAP_CACHE", "all", 1); /* cheap plans are read back, too */
   return RUN(argc, argv, T(a_net_of_convolutions_in_blocks), T(constants_of_inference),
              T(a_recurrent_net), T(a_transformer), T(plans_within_plans), T(side_by_side),
              T(other_policies), T(plans_of_a_budget), T(plans_of_less_scratch),
              T(plans_of_memory_banks), T(ranges_of_batches), T(micro_batches), T(chains_of_layers),
-             T(imported_models));
+             T(imported_models), T(plans_of_other_options_are_refused));
 }
