@@ -134,6 +134,31 @@ describe("in mixed precision", function()
     assert.are.equal(1000.25 ^ 2, ws:fetch("loss"):item())
   end)
 
+  it("a target's digits are kept among several operands, wherever it stands", function()
+    for place = 1, 3 do
+      local net = neap.net "several"
+      local h = net:FC({ net:input("x", { 4, 8 }), net:param("w", { 4, 8 }, 0.5) }, "h")
+      local list = { h, net:param("b", { 4, 4 }, 0.5) }
+      table.insert(list, place, net:input("t", { 4, 4 }))
+      net:outputs { (net:AddN(list, "sum")) }
+      assert.are.equal("f32", dtypes_of(net:plan { dtype = "bf16", store = false }).sum)
+    end
+  end)
+
+  it("outputs are f32, gradients too, but for a half that was asked for", function()
+    local net = neap.net "asked"
+    local x = net:input("x", { 4, 8 })
+    local h = net:FC({ x, net:param("w", { 4, 8 }, 0.5) }, "h")
+    local half = net:Cast(net:Cast(h, "wide", { to = "f32" }), "half", { to = "bf16" })
+    local gradient = net:gradient(net:Mean(net:Square(h), "loss"), { wrt = { "h" } })
+    net:outputs { half, gradient.h }
+    local ws <close> = neap.workspace { seed = 1 }
+    ws:init(net)
+    ws:run(net, { x = neap.randn(4, 8) }, { dtype = "bf16" })
+    assert.are.equal("bf16", ws:fetch("half").dtype)
+    assert.are.equal("f32", ws:fetch(gradient.h.name).dtype)
+  end)
+
   it("a blob that is kept has the dtype that the run holds; f32 changes nothing", function()
     local net = neap.net "kept"
     local x = net:input("x", { 2, 8 })
