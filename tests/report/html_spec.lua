@@ -245,6 +245,34 @@ describe("the report of a run:", function()
     end
     assert.equal("fastest op in f32", said(1e3))
     assert.equal("measured in f32", said(1e15))
+
+    -- roofs that are near to each other have words that are apart; bytes with a sign and without
+    -- have one
+    local ws <close> = neap.workspace { seed = 1 }
+    local net = neap.net "roofs"
+    local one, y = net:param("one", {}, { "Constant", value = 1 }), {}
+    for i, dtype in ipairs { "u8", "i8" } do
+      local x = net:param(dtype, { 64, 64 }, { "Constant", value = 1 }, { dtype = dtype })
+      y[i] = net:QLinearMatMul { x, one, false, x, one, false, one }
+    end
+    for i, dtype in ipairs { "f32", "f64" } do
+      local x = net:param(dtype, { 64, 64 }, { "Xavier" }, { dtype = dtype })
+      y[i + 2] = net:MatMul { x, x }
+    end
+    net:outputs(y)
+    ws:init(net)
+    for i, what in ipairs { "f32", "i8", "f64" } do
+      assert(db:_note_peak(what, 1, 1e15 * (1 + i / 10)))
+    end
+    local program <close> = ws:compile(net)
+    program:run(3)
+    local page, at, words = opened(require("neap.plan").run(program):html()), {}, {}
+    for attributes, what in page:gmatch "<text([^>]* class=\"roof\"[^>]*)>(%w+): " do
+      words[#words + 1] = what
+      at[#at + 1] = tonumber(attributes:match " y=\"([%d.]+)\"")
+    end
+    assert.same({ "f64", "i8", "f32" }, words)
+    for i = 2, #at do assert.is_true(at[i] - at[i - 1] >= 13) end
     support.close_db(db, path)
   end)
 end)

@@ -103,17 +103,17 @@ function diff.add_course(side, db, id)
   side.course = ask(db, "select * from run_time where run_id = :id order by at_step", { id = id })
 end
 
---- What the machine of a run reaches, where that has been measured: {byte_per_s, by dtype
--- operations a second}.
+--- What the machine of a run reaches, where that has been measured: {byte_per_s =, flop_per_s = by
+-- what was measured, what = by dtype which of these is its roof}.
 function diff.roof_of(db, id)
   local roof = ask(db, [[select peak_byte_per_s as byte_per_s from machine
     join run using (machine_id)
     where run_id = :id and peak_flop_per_s > 0 and peak_byte_per_s > 0]], { id = id })[1]
   if not roof then return nil end
-  roof.flop_per_s = {}
-  for _, row in ipairs(ask(db, [[select dtype, flop_per_s from v_machine_peak
+  roof.flop_per_s, roof.what = {}, {}
+  for _, row in ipairs(ask(db, [[select dtype, what, flop_per_s from v_machine_peak
     join run using (machine_id) where run_id = :id]], { id = id })) do
-    roof.flop_per_s[row.dtype] = row.flop_per_s
+    roof.flop_per_s[row.what], roof.what[row.dtype] = row.flop_per_s, row.what
   end
   return roof
 end

@@ -47,8 +47,9 @@ function drawRegions(sides) {
  * own. */
 function roofsOf(side, points) {
   const roofs = new Map(), kept = side.roof ? side.roof.flop_per_s : {};
+  const whatOf = (own) => (side.roof ? side.roof.what[own] || 'f32' : own);
   for (const p of points) {
-    const own = side.op('dtype', p.s), dtype = own in kept || !side.roof ? own : 'f32';
+    const dtype = whatOf(side.op('dtype', p.s));
     if (!roofs.has(dtype)) roofs.set(dtype, { dtype, kept: (kept[dtype] || 0) / 1e9, best: 0 });
     p.roof = roofs.get(dtype);
     p.roof.best = Math.max(p.roof.best, p.y);
@@ -103,6 +104,7 @@ function drawRoofline(side) {
     svg.append(draw('text', { x: 14, y: (top + height - bottom) / 2, 'text-anchor': 'middle',
       transform: `rotate(-90 14 ${(top + height - bottom) / 2})` }, 'GFLOP/s'));
     const start = Math.max(10 ** x0, 10 ** y0 / rate);
+    let below = 0;
     roofs.forEach(({ peak, of }, i) => {
 
       /* The slope of memory is one for all: only the highest roof has it whole. */
@@ -110,7 +112,12 @@ function drawRoofline(side) {
       svg.append(draw('polyline', { fill: 'none', stroke: css('--warn'), 'stroke-dasharray': '5 3',
         points: `${px(from[0])},${py(from[1])} ${px(knee)},${py(peak)} ${px(10 ** x1)},`
           + `${py(peak)}` }));
-      svg.append(draw('text', { x: width - right - 4, y: py(peak) - 6, 'text-anchor': 'end' },
+
+      /* The highest has its words above it, the others below, one behind the other: roofs may be
+       * near to each other, or the same. */
+      below = i === 0 ? py(peak) : Math.max(py(peak), below) + 14;
+      svg.append(draw('text', { x: width - right - 4, y: i === 0 ? py(peak) - 6 : below,
+        'text-anchor': 'end', class: 'roof' },
         `${of}: ${peak.toFixed(1)} GFLOP/s, ${rate.toFixed(1)} GB/s`));
     });
     for (const p of points.slice().sort((a, b) => b.ns - a.ns)) {
