@@ -176,9 +176,18 @@ describe("a net that is exported to ONNX", function()
     local x, open = neap.randn(2, 3, 10, 7), { dims = { x = { "b", false, "h", "w" } } }
     local function of(...) return nn.Sequential { input = { 3, 8, 8 }, ... } end
     for _, scale in ipairs { 2, 3 } do
-      both(of(nn.Upsample { scale, mode = "nearest" }, nn.Conv2d { 3, 4, kernel = 3, pad = 1 }),
-        { x }, open)
+      for _, mode in ipairs { "nearest", "linear" } do
+        both(of(nn.Upsample { scale, mode = mode }, nn.Conv2d { 3, 4, kernel = 3, pad = 1 }),
+          { x }, open)
+      end
     end
+    for _, size in ipairs { 1, 2 } do
+      both(of(nn.Upsample { 3, mode = "linear" }), { neap.randn(2, 3, size, 3 - size) }, open)
+    end
+    -- Places that follow from the size otherwise are said to.
+    local aligned = of(nn.Upsample { 2, mode = "linear", align_corners = true })
+    local _, message = neap.export(aligned:eval(), folder.path .. "/m.onnx", open)
+    assert.matches("depend on h", message)
     for _, o in ipairs { { 3, 4, kernel = 3, stride = 2, pad = 1, output_padding = 1 },
       { 3, 4, kernel = 4, stride = 2, pad = 1 }, { 3, 4, kernel = 5, stride = 3, pad = 1 },
       { 3, 4, kernel = 2, stride = 2, dilation = 2 } } do

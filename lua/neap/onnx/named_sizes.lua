@@ -93,6 +93,78 @@ local function repeats_along(tensors, d)
   return times
 end
 
+--- The numbers of a list less how many groups of s are before each, times `step`; by group.
+local function residues(list, s, step)
+  local rows = {}
+  for i, number in ipairs(list) do
+    local group, at = (i - 1) // s + 1, (i - 1) % s + 1
+    rows[group] = rows[group] or {}
+    rows[group][at] = number - step * (group - 1)
+  end
+  return rows
+end
+
+local function same_rows(a, b)
+  for i, number in ipairs(a) do
+    if number ~= b[i] then return false end
+  end
+  return true
+end
+
+--- Places and shares of an image that is made s times as large, along dimension d: groups of s
+-- numbers, of which all between the first and the last are alike, each `step` above the one before.
+-- @return {s =, step =, first =, middle =, last =}, lists of s; nil where no s makes it so
+local function groups_along(tensors, d)
+  local lists = {}
+  for k, t in ipairs(tensors) do
+    if kit.product(t.shape) ~= t.shape[d] then return nil end
+    lists[k] = t:reshape(-1):totable()
+  end
+
+  local function fits(s, step)
+    local found
+    for _, list in ipairs(lists) do
+      if #list % s ~= 0 or #list < 4 * s then return nil end
+      local rows = residues(list, s, step)
+      found = found or { s = s, step = step, first = rows[1], middle = rows[2], last = rows[#rows] }
+      for i, row in ipairs(rows) do
+        local want = i == 1 and found.first or i == #rows and found.last or found.middle
+        if not same_rows(row, want) then return nil end
+      end
+    end
+    return found
+  end
+  for s = 2, 8 do
+    local found = fits(s, 0) or fits(s, 1)
+    if found then return found end
+  end
+end
+
+--- The numbers that groups_along has found, of as many as the size says. Of an image of one row
+-- they are the first group, whose places are within it: its shares of that row are one in all.
+local function grouped(op, dims, d, dtype, g)
+  local function rows(list) return op:const(core.tensor({ list }, dtype)) end
+  local n = op:node("Div", { op:size(dims[d]), op:const { g.s } })
+  local between = op:node("Max", { op:node("Sub", { n, op:const { 2 } }), op:const { 0 } })
+  local middle = op:node("Expand", { rows(g.middle),
+    op:node("Concat", { between, op:const { g.s } }, { axis = 0 }) })
+  local all = op:node("Concat", { rows(g.first), middle, rows(g.last) }, { axis = 0 })
+  all = op:node("Slice", { all, op:const { 0 }, n, op:const { 0 } })
+  if g.step ~= 0 then
+    local function number(value) return op:const(core.tensor(value, "i64")) end
+    local count = op:node("Range", { number(0), op:node("Squeeze", { n, op:const { 0 } }),
+      number(1) })
+    count = op:node("Unsqueeze", { count, op:const { 1 } })
+    if dtype ~= "i64" then count = op:cast(count, dtype) end
+    all = op:node("Add", { all, count })
+    if dtype == "i64" then
+      all = op:node("Min", { all, op:node("Sub", { n, op:const { 1 } }) })
+    end
+  end
+  local shape = kit.map(dims, function(_, k) return k == d and -1 or 1 end)
+  return op:node("Reshape", { all, op:const(shape) })
+end
+
 --- start, start + step, .. along dimension d, of as many as the size says: a value whose other
 -- dimensions are 1. Each number comes so many `times`.
 local function counted(op, dims, d, dtype, start, step, times)
@@ -126,14 +198,16 @@ function named_sizes.value(op, symbols, name, tensors)
 
   -- One row over and over, or positions that are counted.
   local row, start, step = common_row(tensors, open)
-  local times
+  local times, groups
   if not row and #open == 1 then start, step = count_along(tensors, open[1]) end
   if not row and not start and #open == 1 then
     times = repeats_along(tensors, open[1])
     start, step = times and 0, 1
+    groups = not times and first.dtype ~= "bool" and groups_along(tensors, open[1])
   end
-  if not row and not start then lacks() end
-  local part = row and op:const(row) or counted(op, dims, open[1], first.dtype, start, step, times)
+  if not row and not start and not groups then lacks() end
+  local part = row and op:const(row) or groups and grouped(op, dims, open[1], first.dtype, groups)
+    or counted(op, dims, open[1], first.dtype, start, step, times)
   local v = op:node("Expand", { part, op:shape(dims) })
   v.dims, v.dtype = dims, first.dtype
   return v
