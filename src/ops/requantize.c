@@ -92,26 +92,6 @@ enum { TILE = 256 };
 /* Sums below this times 31 bits, and a half more, are numbers that a double has. */
 #define SMALL 2097152.0
 
-/* y[i] = x[i], elements [at, at + n) of x. */
-static void load(const neap_operand *x, int64_t at, int64_t n, double *y) {
-  switch (x->type.dtype) {
-    case NEAP_DTYPE_I32:
-      for (int64_t i = 0; i < n; i++) y[i] = ((const int32_t *)x->data)[at + i];
-      break;
-    case NEAP_DTYPE_F32:
-      for (int64_t i = 0; i < n; i++) y[i] = (double)((const float *)x->data)[at + i];
-      break;
-    default: memcpy(y, (const double *)x->data + at, (size_t)n * sizeof *y);
-  }
-}
-
-/* False for a NaN, too. */
-NEAP_MULTIVERSION static bool is_small(const double *x, int64_t n) {
-  int n_small = 0;
-  for (int64_t i = 0; i < n; i++) n_small += fabs(x[i]) < SMALL;
-  return n_small == n;
-}
-
 /* What a tile is multiplied by: f[0] all of it, or each element with a scale of its own, `many`.
  * `factor` and `rest` are the two steps of rounding twice; rounding once, `factor` is the scale.
  * `m` and `right` are f's, in lists of their own. */
@@ -192,12 +172,12 @@ static void scale_large(double *x, const factors *s, int64_t n) {
   }
 }
 
-static void scale(double *x, const factors *s, bool once, bool wide, int64_t n) {
+static void scale(double *x, const factors *s, bool once, bool wide, bool is_small, int64_t n) {
   if (once)
     scale_once(x, s, n);
   else if (wide)
     for (int64_t i = 0; i < n; i++) x[i] = times_wide(x[i], s->f[s->many ? i : 0]);
-  else if (s->most_left <= 8 && is_small(x, n))
+  else if (s->most_left <= 8 && is_small)
     scale_small(x, s, n);
   else if (s->most_left == 0) {
     int64_t sum[TILE];
@@ -314,28 +294,50 @@ NEAP_MULTIVERSION static void put_bytes(const int32_t *x, uint8_t *y, int64_t n)
   for (int64_t i = 0; i < n; i++) y[i] = (uint8_t)x[i];
 }
 
-NEAP_MULTIVERSION static void add_bias(double *x, const factors *s, int64_t n) {
-  if (s->many)
-    for (int64_t i = 0; i < n; i++) x[i] += s->bias[i];
-  else
-    for (int64_t i = 0; i < n; i++) x[i] += s->bias[0];
+/* y[i] = x[i] + the bias, and whether all of them are small, which a NaN is not: in one go. */
+#define LOAD(name, I)                                                                              \
+  NEAP_INLINE int OF_BIAS(name)(const I *x, const double *bias, bool many, double *y, int64_t n) { \
+    int n_small = 0;                                                                               \
+    for (int64_t i = 0; i < n; i++) {                                                              \
+      y[i] = (double)x[i] + bias[many ? i : 0];                                                    \
+      n_small += fabs(y[i]) < SMALL;                                                               \
+    }                                                                                              \
+    return n_small;                                                                                \
+  }                                                                                                \
+  NEAP_MULTIVERSION static bool name(const void *x, int64_t at, const factors *s, double *y,       \
+                                     int64_t n) {                                                  \
+    const I *from = (const I *)x + at;                                                             \
+    return (s->many ? OF_BIAS(name)(from, s->bias, true, y, n)                                     \
+                    : OF_BIAS(name)(from, s->bias, false, y, n)) == n;                             \
+  }
+#define OF_BIAS(name) NEAP_JOIN(name, _by)
+LOAD(load_i32, int32_t)
+LOAD(load_f32, float)
+LOAD(load_f64, double)
+
+/* Elements [at, at + n) of x, as far as a tile goes. */
+static bool load(const neap_operand *x, int64_t at, const factors *s, double *y, int64_t n) {
+  switch (x->type.dtype) {
+    case NEAP_DTYPE_I32: return load_i32(x->data, at, s, y, n);
+    case NEAP_DTYPE_F32: return load_f32(x->data, at, s, y, n);
+    default: return load_f64(x->data, at, s, y, n);
+  }
 }
 
 static void run_tile(const job *k, const factors *s, int64_t at, int64_t n) {
   const neap_operand *y = &k->call->out[0];
   double tile[TILE];
-  load(&k->call->in[X], at, n, tile);
-  if (k->bias != NULL) add_bias(tile, s, n);
+  const bool is_small = load(&k->call->in[X], at, s, tile, n);
   /* A scale below 2^8 makes less than 2^29 of a small sum: with a small zero, too, it is an i32. */
   const bool is_bytes =
     !k->wide && neap_dtype_in(y->type.dtype, NEAP_BYTES) && fabs(k->zero) < SMALL;
-  if (is_bytes && s->most_left <= 8 && is_small(tile, n)) {
+  if (is_bytes && s->most_left <= 8 && is_small) {
     int32_t bytes[TILE];
     scale_bytes(k, s, tile, bytes, n);
     put_bytes(bytes, (uint8_t *)y->data + at, n);
     return;
   }
-  scale(tile, s, k->once, k->wide, n);
+  scale(tile, s, k->once, k->wide, is_small, n);
   put(k, tile, at, n);
 }
 
@@ -465,8 +467,7 @@ const neap_op neap_op_Requantize = {
             [AXIS] = {"axis", "the dimension of the channels", NEAP_ATTR_AXIS, .value = {.i = 1}},
             [ONCE] = {"once", "scale in doubles and round once, with halves away from 0",
                       NEAP_ATTR_BOOL},
-            [WIDE] = {"wide",
-                      "sums within 48 bits, by 15 bits of the scale, unless once",
+            [WIDE] = {"wide", "sums within 48 bits, by 15 bits of the scale, unless once",
                       NEAP_ATTR_BOOL}},
   .infer = infer,
   .no_grad = true,
