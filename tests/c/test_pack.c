@@ -371,6 +371,68 @@ TEST(large_instances) {
   }
 }
 
+/* The least bytes of all partitions of items k.. into slots that may share. */
+static int64_t least_of_all(int n, const neap_assign_item *item, const neap_assign_options *options,
+                            int k, int *slot, int n_slot) {
+  if (k == n) {
+    int64_t bytes = 0;
+    for (int s = 0; s < n_slot; s++) {
+      int64_t most = 0;
+      for (int i = 0; i < n; i++)
+        if (slot[i] == s) most = NEAP_MAX(most, item[i].bytes);
+      bytes += most;
+    }
+    return bytes;
+  }
+  int64_t least = INT64_MAX;
+  for (slot[k] = 0; slot[k] <= n_slot; slot[k]++) {
+    bool fits = true;
+    for (int i = 0; i < k; i++)
+      if (slot[i] == slot[k] && neap_assign_conflict(item, options, i, k)) fits = false;
+    if (!fits) continue;
+    int64_t bytes = least_of_all(n, item, options, k + 1, slot, NEAP_MAX(n_slot, slot[k] + 1));
+    least = NEAP_MIN(least, bytes);
+  }
+  return least;
+}
+
+/* By lives and by who conflicts with whom; what was not searched to its end is not proved. */
+TEST(exact_assignments_cost_the_least) {
+  enum { N = 7 };
+  int n_better = 0, n_unproved = 0;
+  for (int round = 0; round < 300; round++) {
+    neap_assign_item item[N];
+    uint64_t conflict_of[N] = {0};
+    int slot[N], all[N];
+    seed = (uint64_t)round + 1;
+    for (int i = 0; i < N; i++) {
+      int first = below(8);
+      item[i] = (neap_assign_item){.bytes = 1 + below(20),
+                                   .class_id = below(8) == 0,
+                                   .first = first,
+                                   .last = first + below(4)};
+      for (int j = 0; j < i; j++)
+        if (below(5) < 2) conflict_of[i] |= 1ull << j, conflict_of[j] |= 1ull << i;
+    }
+    neap_assign_options options = {.exact = true};
+    if (round % 2 == 0) options.conflict = conflict_of, options.n_word = 1;
+    neap_assign_figures exact, fast, stopped;
+    CHECK_OK(neap_assign(N, item, &options, slot, &exact, &error));
+    CHECK_OK(neap_assign_verify(N, item, &options, slot, &error));
+    CHECK_EQ(exact.bytes, least_of_all(N, item, &options, 0, all, 0));
+    CHECK(exact.proved);
+    options.most_steps = 1;
+    CHECK_OK(neap_assign(N, item, &options, slot, &stopped, &error));
+    CHECK(stopped.bytes >= exact.bytes &&
+          stopped.proved == (stopped.bytes == stopped.lower_bound_bytes));
+    options.exact = false;
+    CHECK_OK(neap_assign(N, item, &options, slot, &fast, &error));
+    n_better += exact.bytes < fast.bytes;
+    n_unproved += !stopped.proved;
+  }
+  CHECK(n_better > 5 && n_unproved > 50);
+}
+
 TEST(refused_allocations_leave_nothing) {
   neap_block b[40];
   for (int i = 0; i < 40; i++) {
@@ -392,10 +454,11 @@ TEST(refused_allocations_leave_nothing) {
 }
 
 int main(int argc, char **argv) {
-  return RUN(
-    argc, argv, T(the_peak_is_where_most_is_alive), T(the_peak_of_random_lives), T(who_interferes),
-    T(disjoint_lives_share), T(nothing_to_pack), T(bad_blocks_are_refused), T(offsets_are_aligned),
-    T(small_instances_are_packed_optimally), T(the_best_fit_is_the_gap_that_is_filled_best),
-    T(matrix_gives_what_lives_would), T(tvm_and_tflite_instances_reach_the_bound),
-    T(hard_instances), T(large_instances), T(refused_allocations_leave_nothing));
+  return RUN(argc, argv, T(the_peak_is_where_most_is_alive), T(the_peak_of_random_lives),
+             T(who_interferes), T(disjoint_lives_share), T(nothing_to_pack),
+             T(bad_blocks_are_refused), T(offsets_are_aligned),
+             T(small_instances_are_packed_optimally),
+             T(the_best_fit_is_the_gap_that_is_filled_best), T(matrix_gives_what_lives_would),
+             T(tvm_and_tflite_instances_reach_the_bound), T(hard_instances), T(large_instances),
+             T(exact_assignments_cost_the_least), T(refused_allocations_leave_nothing));
 }
