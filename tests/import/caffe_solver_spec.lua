@@ -146,6 +146,19 @@ describe("a solver of Caffe's", function()
     assert.matches("solver_mode", t.model.notes[2])
   end)
 
+  it("has snapshots, rows to look at and shared memory as its text says", function()
+    local folder <close> = kit.folder()
+    local inner = kit.input("x", 4, 1) .. kit.input("z", 4, 1)
+      .. net:match("layer { name: \"fc.*"):format(1, 1) .. " mem_param { optimize_train: true }"
+    local t, fit = assert(kit.import(([[net_param { %s } base_lr: 0.1 max_iter: 7 snapshot: 5
+      snapshot_prefix: "%s/x" test_iter: 3 test_interval: 2]]):format(inner, folder.path)))
+    local solver = require "neap.caffe.solver"
+    assert.same({ steps = 7, checkpoint = { folder.path .. "/x.safetensors", every = 5 } }, fit)
+    assert.equal(12, solver.test_rows[t])
+    assert.equal(2, solver.test_every[t])
+    assert.is_true(t.memory.mem_param.optimize_train)
+  end)
+
   it("is refused what it can't mean, with the line", function()
     local folder <close> = kit.folder()
     folder:write("n.prototxt", net:format(1, 1))

@@ -104,6 +104,20 @@ describe("the care of a database", function()
     assert.equal(1, one(db, "newest from v_plan where net = 'theirs'"))
   end)
 
+  it("keeps apart plans of one key that differ, and puts uses of both files in order", function()
+    if not has_sqlite then pending "sqlite3 is not there" return end
+    local path = folder .. "/b.db"
+    do
+      local other <close> = assert(neap.db(path))
+      run(db, "both")
+      run(other, "both")
+    end
+    sqlite(path, "update plan set digest = 'another', used_at = used_at - 1000")
+    assert.same({ 1, 1 }, { db:merge(path) })
+    assert.equal(2, one(db, "count(*) from plan where net = 'both'"))
+    assert.equal(1, one(db, "used_no from plan where digest = 'another'"))
+  end)
+
   it("refuses to merge itself, nothing, and files of others, and is as before", function()
     run(db, "a")
     local before = content(db)
