@@ -135,6 +135,32 @@ describe("a training in the database", function()
     end)
   end
 
+  it("bears the name of its model, in a call and a look as in a training", function()
+    local own <close> = assert(neap.db(folder .. "/named.db"))
+    core.use_db(own)
+    local function model(name)
+      return neap.nn.Sequential { name = name, neap.nn.Linear(3, 2), input = { 3 } }
+    end
+    for _, name in ipairs { "here", "there" } do
+      local m = model(name)
+      m(neap.randn(2, 3))
+      m:backward(neap.randn(2, 3), neap.randn(2, 2))
+      local t = neap.trainer { model = m, optimizer = neap.optim.SGD { lr = 0.1 } }
+      t:step { x = neap.randn(4, 3), y = neap.tensor({ 0, 1, 1, 0 }, "i64") }
+      t:predict(neap.randn(5, 3))
+      t:close()
+      m:plan { batch = 6 }
+    end
+    model(nil)(neap.randn(2, 3))
+    core.use_db(false)
+    local names = {}
+    for i, row in ipairs(own:sql [[select net, count(*) as n from plan group by net order by 1]]) do
+      names[i] = row.net .. " " .. row.n
+    end
+    assert.are.same({ "Sequential 1", "here 4", "here_backward 1", "there 4", "there_backward 1" },
+      names)
+  end)
+
   it("fails by whatever a script raises, with its words", function()
     local own <close> = assert(neap.db(folder .. "/raised.db"))
     core.use_db(own)

@@ -90,10 +90,15 @@ local function folder_of(name)
   return name:match "^(.*)/[^/]*$" or "."
 end
 
---- What a model's net is called: by the name that the model was given, or of its net file, else as
--- the script that runs, "model" where none does.
+--- The name that a model was given, or of its net file; nil for none.
+function script.given_name(model)
+  return rawget(model, "_wanted_name") or rawget(model, "_file_name")
+end
+
+--- What a model's net is called: by the name that it was given, else as the script that runs,
+-- "model" where none does.
 function script.net_name(model)
-  local given = rawget(model, "_wanted_name") or rawget(model, "_file_name")
+  local given = script.given_name(model)
   if given then return given end
   local name = (rawget(_G, "arg") or {})[0]
   return type(name) == "string" and name:match "([%w_%-]+)%.lua$" or "model"

@@ -13,6 +13,7 @@ local count_memory = require "neap.memory.count"
 local is_blob = require("neap.op").is_blob
 local module = require "neap.nn.module"
 local net_module = require "neap.net"
+local script = require "neap.inner.script"
 local tree = require "neap.nn.tree"
 local workspace = require "neap.workspace"
 local fail = core.fail
@@ -107,6 +108,10 @@ local function example_of(xs)
   return #input == 1 and input[1] or input
 end
 
+--- What the net of a call is named: as those of m:plan and trainers where the model has a name, so
+-- that the database knows all of them by it, else as its class.
+local function called(m) return script.given_name(m) or m._class end
+
 local function run_eager(self, m, memory, ...)
   local xs = table.pack(...)
 
@@ -114,7 +119,7 @@ local function run_eager(self, m, memory, ...)
   while xs.n > 0 and xs[xs.n] == nil do xs.n = xs.n - 1 end
   local entry = cached(self, m, xs, "forward", function()
     local e = { seen = example_of(xs) }
-    e.net = context.build(m._class, self, { train = Module.is_training(m) }, function(record)
+    e.net = context.build(called(m), self, { train = Module.is_training(m) }, function(record)
       local ins
       ins, e.inputs = declare_inputs(record.net, xs)
       e.outs = table.pack(m(table.unpack(ins, 1, xs.n)))
@@ -185,7 +190,7 @@ local function backward(self, root, ...)
   -- A scalar whose gradient is the one asked for: the sum of y times dy.
   local entry = cached(root, self, xs, "backward", function()
     local e = { wrt = {}, grads = {}, states = {} }
-    local net_name = self._class .. "_backward"
+    local net_name = called(self) .. "_backward"
     e.net = context.build(net_name, root, { train = Module.is_training(self) }, function(record)
       local net = record.net
       local ins, names = declare_inputs(net, xs)
