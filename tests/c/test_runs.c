@@ -51,6 +51,7 @@ TEST(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end) {
   CHECK_EQ(
     ask(other, "SELECT n_step FROM run WHERE status = 'finished' AND tag = 'mine' AND starred"),
     12);
+  CHECK_EQ(ask(other, "SELECT sum(n_step) FROM run_time"), 12); /* each once */
   neap_db_close(store);
   neap_db_close(other);
 }
@@ -92,9 +93,21 @@ TEST(what_ended_a_run_is_told) {
   neap_run_close(run);
   CHECK_EQ(ask(store, "SELECT error IS NULL FROM run WHERE status = 'finished'"), 1);
 
+  /* Also of a run that was going on then; and what is finished has no error. */
+  run = run_of(store, "went on within");
+  take_steps(run, 1, 1);
+  neap_store_run_fail(run, &(neap_error){.code = NEAP_DATA, .message = "a label"});
+  take_steps(run, 2, 1);
+  neap_run_close(run);
+  run = run_of(store, "finished");
+  take_steps(run, 1, 1);
+  CHECK_OK(neap_run_end(run, "finished", &why, &error));
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'finished' AND error IS NULL"), 3);
+
   /* What never had a step and was not refused leaves nothing. */
   neap_run_close(run_of(store, "nothing"));
-  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 3);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 5);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run WHERE status = 'running'"), 0);
   neap_db_close(store);
 }
@@ -180,6 +193,28 @@ TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory)
 
 /* ---- several programs ------------------------------------------------------------------------ */
 
+/* Its plan is that of its largest batch; of an evaluation beside it the bytes count, and no more. */
+TEST(a_run_is_of_its_largest_program) {
+  neap_store *store = opened(temp_path("largest.db"));
+  neap_run *run = run_of(store, "largest");
+  neap_run_row part[] = {{.net = "tiny", .mode = "train", .batch = 8, .planned_bytes = 100},
+                         {.net = "tiny", .mode = "train", .batch = 64, .planned_bytes = 500},
+                         {.net = "tiny", .mode = "train", .batch = 16, .planned_bytes = 200},
+                         {.net = "tiny", .mode = "eval", .batch = 128, .planned_bytes = 700}};
+  static const char *const key[] = {"small", "large", "middle", "look"};
+  for (int k = 0; k < NEAP_COUNT(part); k++) part[k].plan_id = add_plan(store, "tiny", key[k]);
+  for (int k = 0; k < NEAP_COUNT(part); k++) {
+    int64_t program_no = 0;
+    CHECK_OK(neap_store_run_begin(run, &part[k], &program_no, &error));
+  }
+  take_steps(run, 1, 1);
+  neap_run_close(run);
+  CHECK_EQ(ask(store, "SELECT plan_id FROM run"), part[1].plan_id);
+  CHECK_EQ(ask(store, "SELECT batch FROM run"), 64);
+  CHECK_EQ(ask(store, "SELECT planned_bytes FROM run"), 700);
+  neap_db_close(store);
+}
+
 TEST(micro_batches_are_one_run_whose_steps_are_updates) {
   neap_store *store = opened(temp_path("micro.db"));
   neap_net *net = NULL;
@@ -206,10 +241,10 @@ TEST(micro_batches_are_one_run_whose_steps_are_updates) {
   micro = NULL;
   options.total_bytes = 64;
   CHECK_FAILS(neap_micro_new(ws, net, 3, &options, &micro, &error), NEAP_BUDGET, "64");
-  CHECK_EQ(
-    ask(store, "SELECT n_step FROM run WHERE status = 'refused' AND error ->> 'limit_bytes' = 64 "
+  CHECK_EQ(ask(store,
+               "SELECT n_step FROM run WHERE status = 'refused' AND error ->> 'limit_bytes' = 64 "
                "AND net <> '' AND mode = 'train' AND batch = 8"),
-    0);
+           0);
   CHECK_EQ(ask(store, "SELECT count(*) FROM run"), 2);
   neap_workspace_release(ws);
   neap_net_free(net);
@@ -389,7 +424,7 @@ int main(int argc, char **argv) {
     RUN(argc, argv, T(a_run_is_there_from_its_first_step_and_has_its_figures_in_the_end),
         T(what_ended_a_run_is_told), T(times_by_op_are_written_while_a_run_goes_on),
         T(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory),
-        T(micro_batches_are_one_run_whose_steps_are_updates),
+        T(a_run_is_of_its_largest_program), T(micro_batches_are_one_run_whose_steps_are_updates),
         T(a_session_that_is_refused_leaves_its_reason_and_one_that_fails_its_error),
         T(a_locked_file_gets_its_runs_later), T(a_full_file_gets_its_runs_when_there_is_room),
         T(a_row_that_was_deleted_is_not_made_again),
