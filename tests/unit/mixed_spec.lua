@@ -140,8 +140,8 @@ describe("in mixed precision", function()
       local h = net:FC({ net:input("x", { 4, 8 }), net:param("w", { 4, 8 }, 0.5) }, "h")
       local list = { h, net:param("b", { 4, 4 }, 0.5) }
       table.insert(list, place, net:input("t", { 4, 4 }))
-      net:outputs { (net:AddN(list, "sum")) }
-      assert.are.equal("f32", dtypes_of(net:plan { dtype = "bf16", store = false }).sum)
+      net:outputs { (net:Sum(net:Concat(list, "joined", { axis = 2 }))) }
+      assert.are.equal("f32", dtypes_of(net:plan { dtype = "bf16", store = false }).joined)
     end
   end)
 
