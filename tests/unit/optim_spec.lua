@@ -157,8 +157,36 @@ describe("optim", function()
     assert.are.equal(0, grouped["linear2.bias"]:abs():sum():item())
     raises({ 'parameter "linear1.bias" is of two groups, "linear1.*" and "*.bias"' }, moved,
       optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 }, { "*.bias", lr = 0 } })
-    raises("matches no trainable parameter", moved,
+    raises('group "linaer1.*" matches no parameter', moved,
       optim.SGD { lr = 0.1, { "linaer1.*", lr = 0.3 } })
+  end)
+  it("keeps the group of parameters that are frozen for a while, or another trainer's", function()
+    local m = nn.Sequential { input = { 2 }, seed = 1, nn.Linear { 2, 2 }, nn.Linear { 2, 2 } }
+    local batch = { x = neap.ones(1, 2), y = neap.tensor({ 1 }, "i64") }
+    local function optimizer() return optim.SGD { lr = 0.1, { "linear1.*", lr = 0.3 } } end
+    local t <close> = neap.trainer { model = m, optimizer = optimizer() }
+    t:step(batch)
+    m:freeze "linear1.*"
+    local before = m:state_dict()
+    t:step(batch)
+    assert.is_true(m.linear1.weight.data:equal(before["linear1.weight"]))
+    assert.is_false(m.linear2.weight.data:equal(before["linear2.weight"]))
+
+    -- Trained again, they have the group's rate again: three times what a trainer without gives.
+    m:freeze("linear1.*", false)
+    before = m:state_dict()
+    t:step(batch)
+    local grouped = m.linear1.weight.data - before["linear1.weight"]
+    m:load_state_dict(before)
+    local plain <close> = neap.trainer { model = m, optimizer = optim.SGD { lr = 0.1 } }
+    plain:step(batch)
+    local moved = m.linear1.weight.data - before["linear1.weight"]
+    assert.is_true(moved:abs():sum():item() > 0)
+    assert.is_true(grouped:close(moved * 3, { atol = 1e-6 }))
+    local other <close> = neap.trainer { model = m, optimizer = optimizer(), train = "linear2.*" }
+    before = m:state_dict()
+    other:step(batch)
+    assert.is_true(m.linear1.weight.data:equal(before["linear1.weight"]))
   end)
   it("takes a new rate at the next step, without planning", function()
     local m = nn.Sequential { input = { 2 }, nn.Linear { 2, 2 } }

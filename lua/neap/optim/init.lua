@@ -81,6 +81,20 @@ local function average(decay, net, w)
   net:op("Copy", { n_new }, { n }, {})
 end
 
+--- A group that matches nothing is a slip in its glob. One whose parameters are all frozen, or not
+-- this trainer's, is none: it waits until they are trained.
+local function check_groups(self, net, used)
+  for _, group in ipairs(self.groups) do
+    local found = used[group]
+    for _, row in ipairs(found and {} or net:_blobs()) do
+      found = found or row.role == "parameter" and row.name:gsub("/", "."):match(group.pattern)
+    end
+    if not found then
+      fail(("optim.%s: the group \"%s\" matches no parameter"):format(self.name, group.glob))
+    end
+  end
+end
+
 --- Adds update ops for the parameters of net:gradient's result.
 -- @param net neap.net
 -- @param grads table|nil {parameter blob = gradient blob}; nil: of what net:gradient(loss) gave,
@@ -114,13 +128,7 @@ function Optimizer:apply(net, grads, loss)
     if self.settings.average then average(self.settings.average, net, pair[1]) end
   end
 
-  -- A group that matches nothing is a slip in its glob.
-  for _, group in ipairs(self.groups) do
-    if not used[group] then
-      fail(("optim.%s: the group \"%s\" matches no trainable parameter"):format(
-        self.name, group.glob))
-    end
-  end
+  check_groups(self, net, used)
 end
 
 -- ---- making one ---------------------------------------------------------------------------------
