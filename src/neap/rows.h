@@ -28,7 +28,7 @@
   X(scratch_bytes, NUMBER, "bytes", STORE | PRINT,                                               \
     "work space of the kernel, or the frame of a control op")                                    \
   X(flops, NUMBER, "flops", STORE | PRINT,                                                       \
-    "work, as the op's record counts it; of a loop without condition that of all iterations")     \
+    "work, as the op's record counts it; of a loop without condition that of all iterations")    \
   X(dtype, TEXT, "", STORE, "of its first input, else of what it makes: what it computes in")    \
   X(once, BOOL, "", STORE, "makes constants: no part of a step while what it reads stays")       \
   X(line, TEXT, "", STORE | PRINT, "script and line that made it, or null")                      \

@@ -160,7 +160,8 @@ TEST(ops_of_an_old_file_get_their_dtype) {
   CHECK_EQ(ask(store, "SELECT sum(once * step) FROM plan_op"), 1); /* the first makes a constant */
   CHECK_EQ(ask(store, "SELECT most FROM mine"), 5000000000);       /* the user's own view */
   CHECK_OK(neap_db_note_peak(store, "i8", 1, 6e9, &error));
-  CHECK_EQ(ask(store, "SELECT count(*) FROM v_machine_peak WHERE dtype IN ('u8', 'i8', 'bf16')"), 3);
+  CHECK_EQ(ask(store, "SELECT count(*) FROM v_machine_peak WHERE dtype IN ('u8', 'i8', 'bf16')"),
+           3);
   neap_db_close(store);
 }
 

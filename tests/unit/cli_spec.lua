@@ -397,6 +397,15 @@ describe("the command line", function()
     assert.matches("conv_1.*percent" and "conv_1", (neap "profile show"))
     local runs = cjson.decode((neap "profile list --json"))
     assert.equal(1, runs[1].ops)
+
+    -- a table that has not all rows says so; programs get all
+    local words = "profile run lenet:2 --train --steps 2 --dtype bf16"
+    local text = neap(words)
+    local all = cjson.decode((neap(words .. " --json"))).rows
+    assert.is_true(#all > 40)
+    assert.matches("rows_in_all " .. #all, text, 1, true)
+    assert.matches("rows_in_all " .. #all, (neap "profile show"), 1, true)
+    assert.equal(#all, #cjson.decode((neap "profile show --json")))
   end)
 
   it("prints whole values into a pipe", function()

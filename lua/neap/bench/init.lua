@@ -257,6 +257,8 @@ function bench.profile(file, o)
   -- The roof under which these times stand: measured the first time, and again where an op was
   -- faster, since the machine was busy then.
   local shown = run:table { limit = o.limit or 30 }
+  local n = #run:ops()
+  if n > #shown then require("neap.report").add_total(shown, "rows_in_all", n) end
   local roof = require("neap.machine").peaks { seen = fastest_of(run) }
   require("neap.report").add_total(shown, "machine_measured", roof.measured)
   if o.trace then require("neap.cli").need(run:trace(o.trace, { format = o.format })) end

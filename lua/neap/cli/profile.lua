@@ -6,12 +6,24 @@ local list_sql = [[
 select run_id, net, mode, batch, n_step as steps, round(step_median_ns / 1e6, 3) as median_ms,
   held_bytes, status, exists (select 1 from run_op o where o.run_id = v_run.run_id) as ops,
   datetime(started_at, 'unixepoch', 'localtime') as started
-from v_run order by uuid desc limit 30]]
+from v_run order by uuid desc limit :most]]
 
 local show_sql = [[
 select step, name as op, phase, kernel, n_call, round(median_ns / 1e3, 1) as median_us, percent,
   gflop_per_s, live_bytes, line
-from v_op_time where run_id = :id order by once, median_ns desc limit 40]]
+from v_op_time where run_id = :id order by once, median_ns desc limit :most]]
+
+--- Rows that a table has at most; programs, which ask for JSON, get all.
+local most_rows = 40
+
+--- The rows of a query, with the number of all rows of `from` where the table has not all of them.
+local function shown(db, sql, from, id, args)
+  local need = require("neap.cli").need
+  local rows = need(db:sql(sql, { id = id, most = args.json and -1 or most_rows }))
+  local n = need(db:sql("select count(*) as n from " .. from, { id = id }))[1].n
+  if n > #rows then require("neap.report").add_total(rows, "rows_in_all", n) end
+  return rows
+end
 
 return {
   name = "profile",
@@ -68,11 +80,14 @@ return {
         steps = args.steps or 10,
         trace = args.trace,
         format = args.format,
+        limit = args.json and math.maxinteger or most_rows,
         memory = require("neap.memory.options").of_command(args),
       }), args)
     end
     local db <close> = cli.database(args)
-    if args.action == "list" then return cli.show(cli.need(db:sql(list_sql)), args) end
+    if args.action == "list" then
+      return cli.show(shown(db, list_sql, "run", nil, args), args)
+    end
     -- Without a number the newest run that was measured op by op: uuids grow with time, run numbers
     -- of merged files need not.
     local id = args.what and math.tointeger(tonumber(args.what))
@@ -84,7 +99,7 @@ return {
     if not id then
       fail("no run with op times is stored; make one: neap profile run NET, or NEAP_PROFILE=1")
     end
-    local report = cli.need(db:sql(show_sql, { id = id }))
+    local report = shown(db, show_sql, "v_op_time where run_id = :id", id, args)
     if #report == 0 then
       fail(("run %d has no op times; neap profile list shows which have"):format(id))
     end

@@ -73,7 +73,8 @@ end
 --- The options of a stored plan, texts by name; not those that change nothing of it.
 local function options_of(db, id)
   local by = {}
-  for _, row in ipairs(ask(db, [[select o.key, iif(o.type in ('true', 'false'), o.type, o.value) as value
+  for _, row in ipairs(ask(db, [[
+      select o.key, iif(o.type in ('true', 'false'), o.type, o.value) as value
       from plan p cross join json_each(p.options) o where p.plan_id = :id
         and o.key not in ('store', 'profile', 'tag')]], { id = id })) do
     by[row.key] = tostring(row.value)

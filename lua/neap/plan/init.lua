@@ -552,7 +552,7 @@ function Run:table(given)
     if a[key] ~= b[key] then return a[key] > b[key] end
     return a.step < b.step
   end)
-  for i = #rows, (o.limit or #rows) + 1, -1 do rows[i] = nil end
+  for i = #rows, math.min(o.limit or #rows, #rows) + 1, -1 do rows[i] = nil end
   return report.new {
     rows = rows,
     columns = all:columns(),
