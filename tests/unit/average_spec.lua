@@ -65,6 +65,21 @@ describe("an average of weights", function()
     local _, err = pcall(t.averaged, t, function() t:averaged(print) end)
     assert.is_truthy(tostring(err):find("in use already", 1, true))
     assert.is_true(weight(m):equal(before))
+
+    -- What trains or loads parameters would be lost when they are put back.
+    local set = neap.data.tensors { x = x, y = y, batch = 4 }
+    local path = os.tmpname() .. ".safetensors"
+    assert(t:save(path))
+    for what, f in pairs { step = function() t:step { x = x, y = y } end,
+      fit = function() t:fit(set, { verbose = 0 }) end, find_lr = function() t:find_lr(set) end,
+      update = function() t:update() end, load = function() t:load(path) end } do
+      _, err = pcall(t.averaged, t, f)
+      assert.is_truthy(tostring(err):find("trainer:" .. what .. ": the parameters are averages", 1,
+        true), what)
+      assert.is_true(weight(m):equal(before))
+    end
+    os.remove(path)
+    t:step { x = x, y = y } -- and behind it all is allowed
     t = trained(optim.SGD { lr = 0.01 }, 1)
     _, err = pcall(t.averaged, t, print)
     assert.is_truthy(tostring(err):find("average = 0.999", 1, true))

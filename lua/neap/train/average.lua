@@ -28,7 +28,8 @@ local function pairs_of(self, ws)
 end
 
 --- t:averaged(f, ..) -> f's results: calls f while the model's parameters have the averages that
--- its optimizer keeps (optim.Adam { average = 0.999 }); afterwards they are as before.
+-- its optimizer keeps (optim.Adam { average = 0.999 }); afterwards they are as before. f may use
+-- the model and save it, but not train it.
 -- @usage local t = neap.trainer { model = nn.Linear { 3, 2 }, loss = nn.MseLoss(),
 --   optimizer = optim.SGD { lr = 0.1, average = 0.9 } }
 -- t:step { x = x, y = neap.rand(2, 2) }

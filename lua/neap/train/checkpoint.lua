@@ -287,6 +287,7 @@ end
 -- @return self, or nil, message, code when the file can't be read
 function Trainer:load(path)
   if type(path) ~= "string" then fail("trainer:load expects a path, got a " .. type(path)) end
+  state.check_not_averaged(self, "load")
   return attempt(self, nil, find_workspace(self), load, path)
 end
 

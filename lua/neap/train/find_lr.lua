@@ -82,6 +82,7 @@ end
 -- @usage t.optimizer.lr = t:find_lr(set).lr / 3
 function Trainer:find_lr(set, given)
   state.check_open(self)
+  state.check_not_averaged(self, "find_lr")
   checks.set("trainer:find_lr", set)
   local o = find_options:read(given)
   if o.to <= o.from then

@@ -384,6 +384,7 @@ end
 --- t:fit(set, {epochs =, ..}) -> Report as of t:history(): see the record.
 function Trainer:fit(set, given)
   check_open(self)
+  state.check_not_averaged(self, "fit")
   check_set("fit", set)
   local o = fit_options:read(given, "fit")
   local refuse = check_valid(self, set, o.valid)

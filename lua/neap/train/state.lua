@@ -172,6 +172,15 @@ local function check_open(self)
   end
 end
 
+--- What changes parameters would be lost with the averages that they are for the moment.
+-- @param what string the method that was called
+local function check_not_averaged(self, what)
+  if self.in_average then
+    core.fail(("trainer:%s: the parameters are averages within t:averaged, and are put back \z
+      behind it: what they learnt would be lost"):format(what))
+  end
+end
+
 --- What data has taught the trainer.
 local learnt = {
   "fields", "largest", "batch", "micro_fit", "model_version", "position", "net_reduces",
@@ -256,5 +265,6 @@ return {
   measured = measured, add_values = add_values, means = means,
   sums_up = sums_up, settle = settle, skip = skip,
   limit_total = limit_total, find_workspace = find_workspace,
-  check_open = check_open, learnt = learnt, attempt = attempt,
+  check_open = check_open, check_not_averaged = check_not_averaged,
+  learnt = learnt, attempt = attempt,
 }

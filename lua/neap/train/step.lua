@@ -256,6 +256,7 @@ local function step(self, batch, last)
 end
 
 local function step_on(self, batch, last)
+  state.check_not_averaged(self, "step")
   local read = batches.read(self.model, batch)
   check_most(self, "trainer:step", read.rows)
 
@@ -309,6 +310,7 @@ end
 --- Updates by the batches that are held (`accumulate`), without another one.
 -- @return table {step, lr, updated, accumulated, held_bytes}, or nil when none is held
 function Trainer:update()
+  state.check_not_averaged(self, "update")
   settle(self)
   local p = self.position
 
