@@ -25,7 +25,9 @@ local prune_options = record.declare("neap.prune", { call = "(model, {})", posit
   doc = [[Masks the least weights of the model's Linear and Conv layers, so that they are zero from
     now on, in training too; gives a Report as neap.sparsity does. A later call with a larger
     amount takes away more: a schedule is calls between epochs. An amount of 0 gives masks that
-    take nothing away, and that m:load fills.]],
+    take nothing away, and that m:load fills. A parameter's data stays as it is: what counts is its
+    product with the mask, a buffer beside it (linear1.weight_mask), in state_dict and files too;
+    exported nets compute with it.]],
   { "amount", "number", required = true, min = 0, max = 1,
     doc = "the share of the weights that is zero afterwards" },
   { "method", "choice", "magnitude", choices = { "magnitude", "block" },

@@ -811,3 +811,48 @@ describe("what nothing can be made of", function()
     end).loss)
   end)
 end)
+
+describe("a buffer", function()
+  -- A memory bank: its rows are negatives, then the batch's take the place of the oldest.
+  local function bank_of(write)
+    return nn.module { "Bank",
+      init = function(self)
+        self.a = nn.Linear { 2, 2, bias = false, init = neap.init.constant(0.5) }
+        self:buffer("bank", { 4, 2 }, 1)
+      end,
+      forward = function(self, x)
+        local y = self.a(x)
+        local far = y:matmul(self.bank:transpose(1, 2))
+        local new = neap.concat({ x, self.bank:narrow(1, 1, 2) }, { axis = 1 })
+        if self.training then write(self, new) end
+        return far
+      end } {}
+  end
+  local x = neap.tensor { { 1, 2 }, { 3, 4 } }
+
+  it("is written by a forward that trains, and a gradient is of what was read", function()
+    local function trained(write, memory)
+      local m = bank_of(write)
+      local t <close> = neap.trainer { model = m, loss = function(y) return y:square():mean() end,
+        optimizer = neap.optim.SGD { lr = 0.1 }, memory = memory }
+      t:step { x = x }
+      return m.a.weight.data:clone(), m
+    end
+    local plain = trained(function() end)
+    for _, memory in ipairs { {}, { policy = "none" }, { policy = "pool" },
+      { executor = "dag" } } do
+      local weight, m = trained(function(self, new) new.net:Copy({ new }, { self.bank }) end,
+        memory)
+      assert.is_true(weight:equal(plain))
+      local want = neap.tensor { { 1, 2 }, { 3, 4 }, { 1, 1 }, { 1, 1 } }
+      assert.is_true(m.bank.data:equal(want))
+      m:eval()
+      m(x)
+      assert.is_true(m.bank.data:equal(want))
+    end
+  end)
+  it("is not assigned in a forward: the error says what writes it", function()
+    raises({ '"bank" is a buffer', "net:Copy({ new }, { self.bank })" },
+      bank_of(function(self, new) self.bank = new end), x)
+  end)
+end)

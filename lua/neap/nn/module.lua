@@ -46,7 +46,12 @@ local function check_free(self, key)
     fail(("nn.%s: \"%s\" is a module's own word, and can't name a field or a child"):format(
       self._class, key))
   end
-  if self._params[key] then
+  local own = self._params[key]
+  if own and own.role == "state" and context.building() then
+    fail(("nn.%s: \"%s\" is a buffer; what a forward makes of it is written by an op: \z
+      net:Copy({ new }, { self.%s }), net being new.net"):format(self._class, key, key))
+  end
+  if own then
     fail(("nn.%s: \"%s\" is a parameter; assign to its data, m.%s.data = tensor \z
           (self:param(\"%s\", ..) has made self.%s already: "
         .. "it is called without assigning what it gives)"):format(self._class, key, key, key, key))
@@ -123,7 +128,10 @@ function Module.param(self, name, shape, initial, opts)
 end
 
 local buffer_options = record.declare("m:buffer", { call = "(name, shape, init, {})",
-  doc = "Declares a statistic of a module: state that training updates but no gradient reaches.",
+  doc = [[Declares a statistic of a module: state that training updates but no gradient reaches. A
+    forward reads it as self.NAME, and writes it by an op whose output it is, a memory bank, say:
+    if self.training then new.net:Copy({ new }, { self.bank }) end. Gradients are of what was
+    read.]],
   { "dtype", "dtype", "f32", doc = "of its elements" },
   example = 'm:buffer("mean", { 4 }, 0, { dtype = "f64" })' })
 
