@@ -161,8 +161,12 @@ static const char find_or_add[] =
   "o.net_id JOIN main.plan m ON m.net_id = n.new AND m.key = o.key AND m.digest = o.digest;"
   "INSERT INTO to_run SELECT o.run_id, m.run_id, 0 FROM other.run o JOIN main.run m USING (uuid);"
   "INSERT OR IGNORE INTO main.plan_cache SELECT * FROM other.plan_cache;"
-  "INSERT OR IGNORE INTO main.machine_peak SELECT t.new, o.what, o.n_thread, o.per_second, "
-  "o.measured_at FROM other.machine_peak o JOIN to_machine t ON t.old = o.machine_id;";
+  /* As when a peak is noted: the largest that was ever measured stays. */
+  "INSERT INTO main.machine_peak SELECT t.new, o.what, o.n_thread, o.per_second, o.measured_at "
+  "FROM "
+  "other.machine_peak o JOIN to_machine t ON t.old = o.machine_id WHERE true ON CONFLICT DO UPDATE "
+  "SET per_second = excluded.per_second, measured_at = excluded.measured_at WHERE "
+  "excluded.per_second > machine_peak.per_second;";
 
 /* The numbers of what was added; the order of uses is that of both files together. */
 static const char number_plans[] =

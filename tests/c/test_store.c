@@ -395,7 +395,7 @@ TEST(check_backup_and_prune_care_for_the_file) {
   neap_db_close(store);
 }
 
-/* A machine that both files know, but only the other one has measured. */
+/* A machine that both files know; the other one has measured more of it, and more. */
 TEST(peaks_of_a_merged_file_are_in_the_row_of_their_machine) {
   char path[256];
   snprintf(path, sizeof path, "%s", temp_path("measured.db"));
@@ -408,8 +408,11 @@ TEST(peaks_of_a_merged_file_are_in_the_row_of_their_machine) {
   neap_store *into = opened(temp_path("not measured.db"));
   add_run(into, add_plan(into, "tiny", "k1"), 1000);
   CHECK_EQ(ask(into, "SELECT peak_flop_per_s IS NULL FROM machine"), 1);
+  CHECK_OK(neap_db_note_peak(into, "f32", 1, 6e9, &error));
+  CHECK_OK(neap_db_note_peak(into, "f32", 2, 2e9, &error));
   CHECK_OK(neap_db_merge(into, path, NULL, &error));
   CHECK_EQ(ask(into, "SELECT peak_flop_per_s FROM machine"), 9000000000);
+  CHECK_EQ(ask(into, "SELECT sum(per_second) FROM machine_peak WHERE what = 'f32'"), 15000000000);
   CHECK_EQ(ask(into, "SELECT peak_byte_per_s FROM machine"), 1000000000);
   neap_db_close(into);
 }
