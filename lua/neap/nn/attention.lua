@@ -18,14 +18,21 @@ local attention = {}
 
 -- ---- positions ----------------------------------------------------------------------------------
 
---- Angles of the positions of x (N,T,..): position times base^(-2 i / width), (1,T, width / 2), or
--- (N,T, width / 2) where each sequence stands at a place of its own.
-local function angles(x, width, base)
-  local position = reading.positions(x, "f32")
+--- Cosines and sines of the positions of x (N,T,..), in its dtype: of position times
+-- base^(-2 i / width), (1,T, width / 2), or (N,T, width / 2) where each sequence stands at a place
+-- of its own.
+local function waves_of(x, width, base)
+  -- A half has no digits for positions and angles: those are f32, and what is made of them rounded.
+  local dtype = x.dtype == "f64" and "f64" or "f32"
+  local position = reading.positions(x, dtype)
 
   -- base^(-2 i / width) as an exponential: range gives i from 0.
-  local step = kit.range(x, width // 2, "f32") * (-2 * math.log(base) / width)
-  return position:reshape(position.shape[1], x.shape[2], 1) * step:exp():reshape(1, 1, width // 2)
+  local step = kit.range(x, width // 2, dtype) * (-2 * math.log(base) / width)
+  local angle = position:reshape(position.shape[1], x.shape[2], 1)
+    * step:exp():reshape(1, 1, width // 2)
+  local cos, sin = angle:cos(), angle:sin()
+  if x.dtype == dtype then return cos, sin end
+  return cos:to(x.dtype), sin:to(x.dtype)
 end
 
 --- Neighbours of the last dimension turned by the angle of their position: the second dimension is
@@ -39,13 +46,12 @@ local function turned(x, base)
     fail(("rotary positions turn pairs of elements: a width of %d is odd"):format(width))
   end
 
-  -- The angle broadcasts over the dimensions between time and the last one.
-  local angle = angles(x, width, base)
-  local sizes = { angle.shape[1], length }
+  -- Waves broadcast over the dimensions between time and the last one.
+  local cos, sin = waves_of(x, width, base)
+  local sizes = { cos.shape[1], length }
   for d = 3, rank - 1 do sizes[d] = 1 end
   sizes[rank] = width // 2
-  angle = angle:reshape(sizes)
-  local cos, sin = angle:cos(), angle:sin()
+  cos, sin = cos:reshape(sizes), sin:reshape(sizes)
   local a, b = x:narrow(-1, 1, width // 2), x:narrow(-1, width // 2 + 1, width // 2)
   return op.apply("Concat", { a * cos - b * sin, b * cos + a * sin }, { axis = -1 })
 end
@@ -66,9 +72,9 @@ attention.PositionalEncoding = class { "PositionalEncoding", name = "positions",
 
     -- Sine and cosine alternate: (N,T,C/2) of each, stacked behind, read as one row. An odd C has
     -- one cosine too many.
-    local angle = angles(x, width + width % 2, self.base)
-    local both = op.apply("Stack", { angle:sin(), angle:cos() }, { axis = 4 })
-    local waves = both:reshape(angle.shape[1], length, width + width % 2):narrow(3, 1, width)
+    local cos, sin = waves_of(x, width + width % 2, self.base)
+    local both = op.apply("Stack", { sin, cos }, { axis = 4 })
+    local waves = both:reshape(cos.shape[1], length, width + width % 2):narrow(3, 1, width)
     return self.dropout(x + waves)
   end }
 
