@@ -251,8 +251,8 @@ static neap_status take_graph(neap_onnx_file *file, Onnx__GraphProto *proto, nea
   NEAP_TRY(take_values(file, proto->n_output, proto->output, &out->n_output, &out->output, error));
   NEAP_TRY(
     take_values(file, proto->n_value_info, proto->value_info, &out->n_value, &out->value, error));
-  NEAP_TRY(neap_onnx_take_meta(file, &proto->base, META_OF_GRAPH, NULL, &out->n_meta, &out->meta,
-                               error));
+  NEAP_TRY(
+    neap_onnx_take_meta(file, &proto->base, META_OF_GRAPH, NULL, &out->n_meta, &out->meta, error));
   return take_nodes(file, proto->n_node, proto->node, &out->n_node, &out->node, error);
 }
 

@@ -193,7 +193,7 @@ TEST(figures_that_come_too_fast_are_thinned_out_evenly_and_steps_take_no_memory)
 
 /* ---- several programs ------------------------------------------------------------------------ */
 
-/* Its plan is that of its largest batch; of an evaluation beside it the bytes count, and no more. */
+/* Its plan is that of its largest batch; of an evaluation beside it only the bytes count. */
 TEST(a_run_is_of_its_largest_program) {
   neap_store *store = opened(temp_path("largest.db"));
   neap_run *run = run_of(store, "largest");

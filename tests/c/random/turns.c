@@ -1,6 +1,6 @@
-/* turns.c: whether the turns that a program runs side by side wait for each other where bytes are at
- * stake. Found out anew from the script, by where each operand lies, and pair by pair: without what
- * program/overlap.c knows of stays, of segments, and of what waits for what already.
+/* turns.c: whether the turns that a program runs side by side wait for each other where bytes are
+ * at stake. Found out anew from the script, by where each operand lies, and pair by pair: without
+ * what program/overlap.c knows of stays, of segments, and of what waits for what already.
  *
  * Data structure: the touches of all turns in order, and by turn the set of turns that wait for it.
  */
