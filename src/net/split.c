@@ -494,7 +494,12 @@ static neap_status add_rounding(const splitter *s, neap_net *to, const char *gra
                                 const char *sum, const char *parameter, const char *line) {
   const neap_dtype dtype = neap_net_find_blob(s->net, parameter)->type.dtype;
   const neap_set attrs[] = {NEAP_SET_INT("to", dtype), {0}};
+
+  /* A name of its own: one that is drawn may be that of a Cast of the update, which comes later. */
+  const char *name = own_name(s, gradient, "rounded");
+  if (name == NULL) return fail_memory(s);
   const neap_net_call cast = {.type = "Cast",
+                              .name = name,
                               .n_in = 1,
                               .in = &sum,
                               .n_out = 1,

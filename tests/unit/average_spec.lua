@@ -32,6 +32,26 @@ describe("an average of weights", function()
       t:averaged(weight, m))
   end)
 
+  it("is of halves, too, whose gradients are added up with more digits", function()
+    for _, average in ipairs { 0.9, "mean" } do
+      local function after(options)
+        local m = nn.Linear { 3, 2 }
+        m(x)
+        m:load_state_dict { weight = neap.ones(2, 3), bias = neap.zeros(2) }
+        m:to "bf16"
+        local t <close> = neap.trainer { model = m, loss = nn.MseLoss(), micro = options.micro,
+          accumulate = options.accumulate,
+          optimizer = optim.SGD { lr = 0.125, average = average } }
+        local batch = { x = x[{ { 1, 2 } }]:to "bf16", y = y[{ { 1, 2 } }]:to "bf16" }
+        for _ = 1, 2 * (options.accumulate or 1) do t:step(batch) end
+        return t:averaged(weight, m):to "f32"
+      end
+      local want = after {}
+      assert.is_true(after({ micro = 1 }):close(want, { rtol = 0.02, atol = 0.02 }))
+      assert.is_true(after({ accumulate = 2 }):close(want, { rtol = 0.02, atol = 0.02 }))
+    end
+  end)
+
   it("is used within averaged alone, and training goes on as without one", function()
     local t, m = trained(optim.SGD { lr = 0.01, momentum = 0.9, average = 0.9 }, 5)
     local plain, other = trained(optim.SGD { lr = 0.01, momentum = 0.9 }, 5)
