@@ -437,6 +437,13 @@ describe("neap.quantize", function()
     refused("takes a model, got a string", "lenet", x)
     refused("takes a data set or a tensor", model, 3)
     refused("is quantised or sparse already", neap.quantize(model, x), x)
+    for _, dtype in ipairs { "f64", "bf16" } do
+      local other = nn.Linear { 4, 2 }
+      other(neap.ones(1, 4))
+      other:to(dtype)
+      refused({ '"weight" is ' .. dtype, 'model:to "f32"' }, other,
+        neap.ones { 2, 4, dtype = dtype })
+    end
     refused("did you mean \"method\"", model, x, { metod = "minmax" })
     refused("no Linear or Conv", nn.Sequential { nn.ReLU(), input = { 4 } }, neap.rand(2, 4))
   end)

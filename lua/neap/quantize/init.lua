@@ -225,6 +225,12 @@ function M.quantize(model, data, given)
     fail "neap.quantize: the model is quantised or sparse already; give the one it was made of"
   end
 
+  for name, p in model:parameters() do
+    if p.dtype ~= "f32" and p.dtype:find "^b?f%d" then
+      fail(("neap.quantize: \"%s\" is %s, and ranges are of models in f32: model:to \"f32\" \z
+        makes it one"):format(name, p.dtype))
+    end
+  end
   if require("neap.op").is_tensor(data) then
     local x = data
     data = { epoch = function()
