@@ -130,6 +130,21 @@ describe("optimizers of layer-wise rates", function()
       weight(m))
   end)
 
+  it("train parameters of every dtype", function()
+    for _, o in ipairs { optim.Lamb { lr = 0.01, weight_decay = 0.1 },
+      optim.Lars { lr = 0.1, eta = 0.1, weight_decay = 0.01 } } do
+      local _, want = trained(o, 5)
+      for dtype, off in pairs { f64 = 1e-6, f16 = 5e-3, bf16 = 2e-2 } do
+        local _, m = trained(o, 0)
+        m:to(dtype)
+        local t <close> = neap.trainer { model = m, loss = nn.MseLoss(), optimizer = o }
+        for _ = 1, 5 do t:step { x = x:to(dtype), y = y:to(dtype) } end
+        assert.are.equal(dtype, m.weight.data.dtype)
+        assert.is_true(weight(m):to "f32":close(weight(want), { atol = off, rtol = 0 }), dtype)
+      end
+    end
+  end)
+
   it("leave a parameter of zeros to the plain rate", function()
     for _, o in ipairs { optim.Lamb { lr = 0.01 }, optim.Lars { lr = 0.01 } } do
       local m = nn.Linear { 3, 2 }

@@ -311,7 +311,7 @@ optim.Nadam = maker("Nadam", {
     net:op("Nadam", { w, g, lr, m, v, t, p }, { w, m, v, t, p }, attrs_of(s, "Nadam"))
   end)
 
---- The norm of a blob, as a scalar of f32.
+--- The norm of a blob, a scalar of its dtype.
 local function norm(net, x)
   return net:op("GradNorm", { x }, { net:fresh_name(x.name .. "_norm") }, {})
 end
@@ -322,10 +322,11 @@ local function trust(net, w_norm, step_norm)
   return net:Where { both, w_norm / net:Where { both, step_norm, step_norm + 1 }, w_norm * 0 + 1 }
 end
 
---- x scaled by a scalar of f32.
-local function scaled_by(x, factor)
-  return x * (x.dtype == "f32" and factor or factor:to(x.dtype))
-end
+--- A scalar in the dtype asked for.
+local function as(factor, dtype) return factor.dtype == dtype and factor or factor:to(dtype) end
+
+--- x scaled by a scalar of any dtype.
+local function scaled_by(x, factor) return x * as(factor, x.dtype) end
 
 optim.Lamb = maker("Lamb", {
   doc = [[Adam's step, scaled for each parameter so that it is as long as the parameter itself,
@@ -351,7 +352,7 @@ optim.Lamb = maker("Lamb", {
     if s.weight_decay ~= 0 then step = step + w * s.weight_decay end
 
     -- As long as the parameter, times the rate.
-    local rate = lr * trust(net, norm(net, w), norm(net, step))
+    local rate = lr * as(trust(net, norm(net, w), norm(net, step)), lr.dtype)
 
     -- State is written behind all that reads it.
     for _, pair in ipairs { { m_new, m }, { v_new, v }, { t_new, t } } do
