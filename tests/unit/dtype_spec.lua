@@ -113,6 +113,21 @@ describe("m:to", function()
     assert.are.equal("bf16", m(neap.ones { 2, 8, dtype = "bf16" }).dtype)
   end)
 
+  it("is not mixed precision, which has nothing to round then", function()
+    local x, y = neap.ones { 2, 8 }, neap.zeros { 2, dtype = "i64" }
+    for _, dtype in ipairs { "bf16", "f16" } do
+      local m = nn.Sequential { input = { 8 }, nn.Linear { 8, 4, name = "a" } }
+      m:to(dtype)
+      local o = { model = m, optimizer = neap.optim.SGD { lr = 0.1 }, dtype = dtype }
+      raises({ '"a.weight" is ' .. dtype .. " already", 'model:to "f32"' }, neap.trainer, o)
+      o.dtype, o.memory = nil, { dtype = dtype }
+      raises("is " .. dtype .. " already", neap.trainer, o)
+      o.memory = nil
+      local t <close> = neap.trainer(o)
+      assert.is_number(t:step({ x = x:to(dtype), y = y }).loss)
+    end
+  end)
+
   it("refuses what is no dtype of parameters, and what the model can't be, which stays as it is",
     function()
       local m = model_of()

@@ -232,8 +232,21 @@ local function check_valid(self, set, valid)
   return differs and function(why) refuse(differs, why) end
 end
 
+--- Mixed precision keeps f32 behind its halves; parameters that are such halves themselves have
+-- none.
+local function check_masters(model, dtype)
+  if dtype ~= "bf16" and dtype ~= "f16" then return end
+  for name, p in model:parameters() do
+    if p.trainable and p.dtype == dtype then
+      fail(("neap.trainer: dtype = \"%s\" rounds what is f32, and \"%s\" is %s already: leave it \z
+        out, or keep f32 behind it by model:to \"f32\""):format(dtype, name, dtype))
+    end
+  end
+end
+
 return {
   metrics = check_metrics, terms = check_terms, accumulate = read_accumulate,
+  masters = check_masters,
   reduction = check_reduction, optimizer = check_optimizer,
   most = check_most, set = check_set, fields = check_fields,
   checkpoint = take_checkpoint, valid = check_valid,

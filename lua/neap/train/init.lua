@@ -187,6 +187,7 @@ local function new(given)
   -- Smaller micro-batches are the cheaper way to save memory.
   if o.micro == "fit" and self.memory.recompute == nil then self.memory.recompute = false end
   self.memory.dtype = o.dtype or self.memory.dtype
+  checks.masters(o.model, self.memory.dtype)
   self.scale = scale.read(o.loss_scale, self.memory.dtype, self.accumulate)
   if o.profile then self.memory.profile = true end
   if o.mem_param ~= nil then self.memory.mem_param = o.mem_param end
