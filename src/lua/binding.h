@@ -222,8 +222,10 @@ void neap_lua_push_weak(lua_State *L, const void *key, const char *mode);
 neap_io_list *neap_lua_new_io_list(lua_State *L);
 /* Handles of nets, workspaces and scopes are found again by the address of what they hold. */
 void neap_lua_open_handles(lua_State *L);
-/* Pushes the open handle of this kind for the address; false, and nothing, where there is none. */
-bool neap_lua_push_known(lua_State *L, neap_lua_kind kind, const void *address);
+/* Pushes the open handle of this kind for the address; where there is none, one that `make` pushes
+ * and that retains what lies there. */
+void neap_lua_push_held(lua_State *L, neap_lua_kind kind, void *address,
+                        void (*make)(lua_State *L, void *address));
 /* The handle at `index` is found for the address from now on. */
 void neap_lua_remember(lua_State *L, int index, const void *address);
 /* The userdata at index 1, which lets go of the thing at `address`, is no longer its handle: the

@@ -262,7 +262,8 @@ void neap_lua_open_handles(lua_State *L) {
   lua_pop(L, 1);
 }
 
-bool neap_lua_push_known(lua_State *L, neap_lua_kind kind, const void *address) {
+/* Pushes the open handle of the address; false, and nothing, where there is none. */
+static bool push_known(lua_State *L, neap_lua_kind kind, const void *address) {
   /* From below: the table, what it has for this address. */
   push_handles(L);
   lua_rawgetp(L, -1, address);
@@ -284,6 +285,15 @@ void neap_lua_remember(lua_State *L, int index, const void *address) {
   lua_pushvalue(L, index);
   lua_rawsetp(L, -2, address);
   lua_pop(L, 1);
+}
+
+void neap_lua_push_held(lua_State *L, neap_lua_kind kind, void *address,
+                        void (*make)(lua_State *L, void *address)) {
+  if (push_known(L, kind, address)) return;
+  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+  make(L, address);
+  neap_lua_let_finalisers(L, held);
+  neap_lua_remember(L, -1, address);
 }
 
 void neap_lua_forget_handle(lua_State *L, const void *address) {

@@ -23,13 +23,13 @@ neap_lua_net *neap_lua_new_net(lua_State *L) {
   return neap_lua_new(L, sizeof(neap_lua_net), NEAP_LUA_NET, free_net);
 }
 
-void neap_lua_push_net(lua_State *L, neap_net *net) {
-  if (neap_lua_push_known(L, NEAP_LUA_NET, net)) return;
-  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+static void make_handle(lua_State *L, void *net) {
   neap_lua_net *made = neap_lua_new_net(L);
   made->net = neap_net_retain(net);
-  neap_lua_let_finalisers(L, held);
-  neap_lua_remember(L, -1, net);
+}
+
+void neap_lua_push_net(lua_State *L, neap_net *net) {
+  neap_lua_push_held(L, NEAP_LUA_NET, net, make_handle);
 }
 
 static int to_text(lua_State *L) {

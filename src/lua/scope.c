@@ -32,14 +32,14 @@ static int to_text(lua_State *L) {
   return 1;
 }
 
-/* One handle a scope, as for workspaces. */
-void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
-  if (neap_lua_push_known(L, NEAP_LUA_SCOPE, scope)) return;
-  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+static void make_handle(lua_State *L, void *scope) {
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_SCOPE, free_scope);
   h->scope = neap_scope_retain(scope);
-  neap_lua_let_finalisers(L, held);
-  neap_lua_remember(L, -1, scope);
+}
+
+/* One handle a scope, as for workspaces. */
+void neap_lua_push_scope(lua_State *L, neap_scope *scope) {
+  neap_lua_push_held(L, NEAP_LUA_SCOPE, scope, make_handle);
 }
 
 /* ---- the stack ------------------------------------------------------------------------------- */

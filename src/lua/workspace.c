@@ -28,13 +28,13 @@ static void free_workspace(lua_State *L, void *at) {
   h->ws = NULL;
 }
 
-void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
-  if (neap_lua_push_known(L, NEAP_LUA_WORKSPACE, ws)) return;
-  bool held = neap_lua_hold_finalisers(L); /* one could let go of it before it is retained */
+static void make_handle(lua_State *L, void *ws) {
   handle *h = neap_lua_new(L, sizeof *h, NEAP_LUA_WORKSPACE, free_workspace);
   h->ws = neap_workspace_retain(ws);
-  neap_lua_let_finalisers(L, held);
-  neap_lua_remember(L, -1, ws);
+}
+
+void neap_lua_push_workspace(lua_State *L, neap_workspace *ws) {
+  neap_lua_push_held(L, NEAP_LUA_WORKSPACE, ws, make_handle);
 }
 
 static int to_text(lua_State *L) {
