@@ -461,27 +461,6 @@ static neap_status grad_packed_twice(neap_grad *g, neap_error *error) {
              .value = {.i = (heads_value)},                                       \
              .least = (heads_least),                                              \
              .most = 65536}
-#define KERNELS(choose_function, run_function) \
-  (const neap_kernel[]) {                      \
-    {.engine = NEAP_ENGINE_DNNL,               \
-     .dtypes = NEAP_BIT(F32) | NEAP_BIT(BOOL), \
-     .widens = true,                           \
-     .choose = (choose_function),              \
-     .run = (run_function)},                   \
-      {.engine = NEAP_ENGINE_BLAS,             \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
-       .widens = true,                         \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-      {.engine = NEAP_ENGINE_REF,              \
-       .dtypes = NEAP_WIDE | NEAP_BIT(BOOL),   \
-       .widens = true,                         \
-       .choose = (choose_function),            \
-       .run = (run_function)},                 \
-    {                                          \
-      0                                        \
-    }                                          \
-  }
 
 const neap_op neap_op_Attention = {
   .name = "Attention",
@@ -503,7 +482,7 @@ const neap_op neap_op_Attention = {
   .sum = NEAP_SUM_LIBRARY,
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .mixed = NEAP_MIXED_HALF,
-  .kernels = KERNELS(choose, run),
+  .kernels = NEAP_GEMM_KERNELS(NEAP_BIT(BOOL), choose, run),
   .cases =
     "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}}, {q={2,2,3,4}, k={2,2,6,4}, v={2,2,6,4}, "
     "causal=true}, "
@@ -534,7 +513,7 @@ const neap_op neap_op_PackedAttention = {
   .sum = NEAP_SUM_LIBRARY,
   .special = "a query that sees no key gives 0; one score of +infinity makes its query NaN",
   .mixed = NEAP_MIXED_HALF,
-  .kernels = KERNELS(choose_packed, run_packed),
+  .kernels = NEAP_GEMM_KERNELS(NEAP_BIT(BOOL), choose_packed, run_packed),
   .cases =
     "{ {qkv={2,5,24}, heads=2, causal=true}, {qkv={1,70,12}, heads=1}, {qkv={2,5,12}, mask={5,5}, "
     "heads=2} }",
@@ -563,7 +542,7 @@ const neap_op neap_op_AttentionGrad = {
   .cost = cost_backward,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = KERNELS(choose_grad, run_grad),
+  .kernels = NEAP_GEMM_KERNELS(NEAP_BIT(BOOL), choose_grad, run_grad),
   .cases =
     "{ {q={2,2,5,4}, k={2,2,5,4}, v={2,2,5,4}, y={2,2,5,4}, lse={2,2,5}, dy={2,2,5,4}, "
     "causal=true, engines=false} }",
@@ -592,7 +571,7 @@ const neap_op neap_op_PackedAttentionGrad = {
   .cost = cost_packed_backward,
   .nan = NEAP_NAN_REACHES,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = KERNELS(choose_packed_grad, run_packed_grad),
+  .kernels = NEAP_GEMM_KERNELS(NEAP_BIT(BOOL), choose_packed_grad, run_packed_grad),
   .cases = "{ {qkv={2,5,24}, y={2,5,8}, lse={2,2,5}, dy={2,5,8}, heads=2, engines=false} }",
   .long_cases =
     "{ {qkv={{1,2048,12}, low=0, high=1}, y={1,2048,4}, lse={1,1,2048}, dy={1,2048,4}, heads=1, "

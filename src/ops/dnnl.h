@@ -42,4 +42,28 @@ void neap_dnnl_run(const neap_call *call);
     .run = neap_dnnl_run, __VA_ARGS__                                         \
   }
 
+/* The kernels of an op whose products neap_gemm makes, by whichever engine: of floats, and of
+ * `more` dtypes where the op has them. */
+#define NEAP_GEMM_KERNELS(more, choose_function, run_function) \
+  (const neap_kernel[]) {                                      \
+    {.engine = NEAP_ENGINE_DNNL,                               \
+     .dtypes = NEAP_BIT(F32) | (more),                         \
+     .widens = true,                                           \
+     .choose = (choose_function),                              \
+     .run = (run_function)},                                   \
+      {.engine = NEAP_ENGINE_BLAS,                             \
+       .dtypes = NEAP_WIDE | (more),                           \
+       .widens = true,                                         \
+       .choose = (choose_function),                            \
+       .run = (run_function)},                                 \
+      {.engine = NEAP_ENGINE_REF,                              \
+       .dtypes = NEAP_WIDE | (more),                           \
+       .widens = true,                                         \
+       .choose = (choose_function),                            \
+       .run = (run_function)},                                 \
+    {                                                          \
+      0                                                        \
+    }                                                          \
+  }
+
 #endif

@@ -456,7 +456,7 @@ const neap_op neap_op_LSTM = {
   .sum = NEAP_SUM_LIBRARY,
   .special = "no steps leave the states as they were",
   .mixed = NEAP_MIXED_HALF,
-  .kernels = LSTM_KERNELS(choose, run),
+  .kernels = NEAP_GEMM_KERNELS(0, choose, run),
   .cases =
     "{ {x={3,2,4}, w={12,4}, r={12,3}, b={12}}, {x={3,2,4}, w={20,4}, r={20,5}, h0={2,5}, "
     "c0={2,5}, reverse=true}, "

@@ -217,7 +217,7 @@ const neap_op neap_op_LSTMGrad = {
   .empty = NEAP_EMPTY_NONE,
   .sum = NEAP_SUM_LIBRARY,
   .special = "no steps leave the gradients of the states as they were",
-  .kernels = LSTM_KERNELS(choose_grad, run_grad),
+  .kernels = NEAP_GEMM_KERNELS(0, choose_grad, run_grad),
   .cases =
     "{ {r={12,3}, gates={4,2,12}, cells={4,2,3}, dy={4,2,3}, dh={2,3}, dc={2,3}}, "
     "{r={12,3}, c0={2,3}, lengths={{2}, dtype=\"i64\", low=1, high=5}, gates={4,2,12}, "
@@ -239,7 +239,7 @@ const neap_op neap_op_LSTMGradWeight = {
   .infer = infer_grad_weight,
   .cost = cost_grad_weight,
   .sum = NEAP_SUM_LIBRARY,
-  .kernels = LSTM_KERNELS(choose_grad_weight, run_grad_weight),
+  .kernels = NEAP_GEMM_KERNELS(0, choose_grad_weight, run_grad_weight),
   .cases = "{ {dgates={3,2,12}, y={3,2,3}}, {dgates={3,2,12}, y={3,2,3}, h0={2,3}, reverse=true} }",
   .long_cases = "{ {dgates={512,512,4}, y={{512,512,1}, low=0, high=1}} }",
 };

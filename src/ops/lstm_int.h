@@ -110,26 +110,5 @@ neap_status lstm_expect_shape(const neap_infer *c, int input, neap_shape want, n
     "lengths", "(N): steps of each sequence; past them y is 0", (NEAP_BIT(I64) | NEAP_BIT(I32)), \
       NEAP_ARG_OPTIONAL                                                                          \
   }
-#define LSTM_KERNELS(choose_function, run_function) \
-  (const neap_kernel[]) {                           \
-    {.engine = NEAP_ENGINE_DNNL,                    \
-     .dtypes = NEAP_BIT(F32),                       \
-     .widens = true,                                \
-     .choose = (choose_function),                   \
-     .run = (run_function)},                        \
-      {.engine = NEAP_ENGINE_BLAS,                  \
-       .dtypes = NEAP_WIDE,                         \
-       .widens = true,                              \
-       .choose = (choose_function),                 \
-       .run = (run_function)},                      \
-      {.engine = NEAP_ENGINE_REF,                   \
-       .dtypes = NEAP_WIDE,                         \
-       .widens = true,                              \
-       .choose = (choose_function),                 \
-       .run = (run_function)},                      \
-    {                                               \
-      0                                             \
-    }                                               \
-  }
 
 #endif
