@@ -232,10 +232,10 @@ end
 
 function bench.line(row) return line_of(function(column) return column[3](row) end) end
 
---- Operations a second of the fastest op in each dtype.
-local function fastest_of(run)
-  local most, rows = {}, run:ops()
-  for _, row in ipairs(rows) do
+--- Operations a second of the fastest of the ops, rows of run:ops(), in each dtype.
+local function fastest_of(ops)
+  local most = {}
+  for _, row in ipairs(ops) do
     if row.dtype then
       most[row.dtype] = math.max(most[row.dtype] or 0, row.gflop_per_s * 1e9)
     end
@@ -256,10 +256,9 @@ function bench.profile(file, o)
 
   -- The roof under which these times stand: measured the first time, and again where an op was
   -- faster, since the machine was busy then.
-  local shown = run:table { limit = o.limit or 30 }
-  local n = #run:ops()
-  if n > #shown then require("neap.report").add_total(shown, "rows_in_all", n) end
-  local roof = require("neap.machine").peaks { seen = fastest_of(run) }
+  local shown, ops = run:table { limit = o.limit or 30 }, run:ops()
+  if #ops > #shown then require("neap.report").add_total(shown, "rows_in_all", #ops) end
+  local roof = require("neap.machine").peaks { seen = fastest_of(ops) }
   require("neap.report").add_total(shown, "machine_measured", roof.measured)
   if o.trace then require("neap.cli").need(run:trace(o.trace, { format = o.format })) end
   return shown

@@ -29,11 +29,15 @@ local region_figure = {
   io = "io_bytes", constants = "constant_bytes", frames = "frame_bytes",
 }
 
---- Times by step without those of ops that make constants, which are no part of a step.
+--- Whether an op is part of each step: what makes constants is not. A plan says so by true, the
+-- database by 1.
+function diff.is_of_step(o) return o.once ~= true and o.once ~= 1 end
+
+--- Times by step, of ops that are part of it.
 local function times_of_steps(ops, times)
   local list = {}
   for i, o in ipairs(ops) do
-    if o.once ~= true and o.once ~= 1 then list[i] = times[i] end
+    if diff.is_of_step(o) then list[i] = times[i] end
   end
   return list
 end
@@ -370,9 +374,10 @@ end
 
 --- Options that differ between two sides that know theirs: "dtype f32 -> bf16".
 local function changed_options(before, after)
-  local names, list, is_known = {}, {}, before and after
-  for name in pairs(is_known and before or {}) do names[name] = true end
-  for name in pairs(is_known and after or {}) do names[name] = true end
+  local names, list = {}, {}
+  if not (before and after) then return list end
+  for name in pairs(before) do names[name] = true end
+  for name in pairs(after) do names[name] = true end
   for name in pairs(names) do
     if before[name] ~= after[name] then
       list[#list + 1] = ("%s %s -> %s"):format(name, before[name] or "none", after[name] or "none")

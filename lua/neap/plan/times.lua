@@ -49,7 +49,7 @@ end
 -- What makes constants is no part of a step.
 local function describe(ops, n_thread)
   for _, o in ipairs(ops) do
-    o.n_thread, o.once = n_thread, o.once == true or o.once == 1
+    o.n_thread, o.once = n_thread, not diff.is_of_step(o)
     if o.once and o.ns then o.ns = 0 end
   end
   return ops
@@ -64,9 +64,10 @@ function times.ops(plan) return describe(plan:_ops(), threads_of(plan)) end
 -- @param run of program:profile or t:run
 -- @return list of one group
 function times.of_run(run)
-  local rows = times.ops(run.plan)
-  for i, o in ipairs(rows) do o.ns = o.once and 0 or run.times[i].median_ns end
-  return { { rows = rows, run_id = (run.run_id or 0) > 0 and run.run_id or nil } }
+  local rows = run.plan:_ops()
+  for i, o in ipairs(rows) do o.ns = run.times[i].median_ns end
+  return { { rows = describe(rows, threads_of(run.plan)),
+    run_id = (run.run_id or 0) > 0 and run.run_id or nil } }
 end
 
 --- What this machine measured of a net in one mode, those first whose ops may have run alike, of
