@@ -4,6 +4,16 @@
 
 #include <sys/wait.h>
 
+/* A file of an earlier schema, its first `version` migrations, still open. */
+static sqlite3 *old_file(const char *path, int version) {
+  sqlite3 *db;
+  sqlite3_open(path, &db);
+  CHECK_EQ(neap_sql_add_functions(db), SQLITE_OK);
+  for (int i = 0; i < version; i++)
+    CHECK_EQ(sqlite3_exec(db, neap_store_migration(i), NULL, NULL, NULL), SQLITE_OK);
+  return db;
+}
+
 TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
   const char *path = temp_path("deep/er/new.db");
   neap_store *store = opened(path);
@@ -29,11 +39,7 @@ TEST(a_new_file_gets_the_newest_schema_and_keeps_it) {
 
 TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
   const char *path = temp_path("old.db");
-  sqlite3 *db;
-  sqlite3_open(path, &db);
-  const char *first = neap_embedded_find("db/migrations/0001_plan.sql", NULL);
-  CHECK(first != NULL);
-  CHECK_EQ(sqlite3_exec(db, first, NULL, NULL, NULL), SQLITE_OK);
+  sqlite3 *db = old_file(path, 1);
   CHECK_EQ(
     sqlite3_exec(
       db,
@@ -73,17 +79,7 @@ TEST(an_old_file_is_migrated_and_its_views_are_renewed) {
 /* Before runs had programs each run had one, whose times are still found by its run. */
 TEST(runs_of_the_schema_before_programs_have_one) {
   const char *path = temp_path("seven.db");
-  sqlite3 *db;
-  sqlite3_open(path, &db);
-  CHECK_EQ(neap_sql_add_functions(db), SQLITE_OK);
-  static const char *const before[] = {"0001_plan",     "0002_run",     "0003_tuning",
-                                       "0004_flops",    "0005_history", "0006_live_runs",
-                                       "0007_structure"};
-  for (int i = 0; i < NEAP_COUNT(before); i++) {
-    char name[64];
-    snprintf(name, sizeof name, "db/migrations/%s.sql", before[i]);
-    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(name, NULL), NULL, NULL, NULL), SQLITE_OK);
-  }
+  sqlite3 *db = old_file(path, 7);
   CHECK_EQ(
     sqlite3_exec(
       db,
@@ -120,17 +116,7 @@ TEST(runs_of_the_schema_before_programs_have_one) {
 /* Ops of a file that does not say what they compute in, and peaks of one that knew fewer. */
 TEST(ops_of_an_old_file_get_their_dtype) {
   const char *path = temp_path("dtypes.db");
-  sqlite3 *db;
-  sqlite3_open(path, &db);
-  CHECK_EQ(neap_sql_add_functions(db), SQLITE_OK);
-  static const char *const before[] = {"0001_plan",      "0002_run",      "0003_tuning",
-                                       "0004_flops",     "0005_history",  "0006_live_runs",
-                                       "0007_structure", "0008_programs", "0009_kernel_time"};
-  for (int i = 0; i < NEAP_COUNT(before); i++) {
-    char name[64];
-    snprintf(name, sizeof name, "db/migrations/%s.sql", before[i]);
-    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(name, NULL), NULL, NULL, NULL), SQLITE_OK);
-  }
+  sqlite3 *db = old_file(path, 9);
 
   /* Two ops: the first reads nothing and makes value 1, of word 3; the second makes value 2, of
    * word 4, of value 1, and reads itself at the second place. */
@@ -168,14 +154,7 @@ TEST(ops_of_an_old_file_get_their_dtype) {
 /* Runs of a file of the schema before history and cache were apart. */
 TEST(runs_of_an_old_file_survive) {
   const char *path = temp_path("runs.db");
-  sqlite3 *db;
-  sqlite3_open(path, &db);
-  for (int i = 1; i <= 4; i++) {
-    static const char *const name[] = {"1_plan", "2_run", "3_tuning", "4_flops"};
-    char file[64];
-    snprintf(file, sizeof file, "db/migrations/000%s.sql", name[i - 1]);
-    CHECK_EQ(sqlite3_exec(db, neap_embedded_find(file, NULL), NULL, NULL, NULL), SQLITE_OK);
-  }
+  sqlite3 *db = old_file(path, 4);
   CHECK_EQ(
     sqlite3_exec(
       db,
@@ -216,11 +195,7 @@ TEST(runs_of_an_old_file_survive) {
 /* A file of the schema of that version, with tables of a user's own under all names that later ones
  * take: `wanted` is a file of the newest. How many there are. */
 static int write_file_of_version(const char *path, int version, const char *wanted) {
-  sqlite3 *db;
-  sqlite3_open(path, &db);
-  neap_sql_add_functions(db);
-  for (int i = 0; i < version; i++)
-    CHECK_EQ(sqlite3_exec(db, neap_store_migration(i), NULL, NULL, NULL), SQLITE_OK);
+  sqlite3 *db = old_file(path, version);
 
   /* What the newest file has and this one has not, and names that are only used on the way. */
   char text[1024];

@@ -657,6 +657,13 @@ TEST(other_policies) {
   }
 }
 
+/* A text in a budget that makes ops run again, or values leave a pool. */
+static subject subject_of(const char *text, int pool) {
+  return (subject){
+    .text = text,
+    .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+}
+
 /* Sets the least budget that the subject can be planned in; *f: that plan. */
 static void take_least(subject *s, neap_forecast *f) {
   neap_net *net = NULL;
@@ -674,9 +681,7 @@ TEST(plans_of_a_budget) {
   neap_buffer text = {0};
   deep_text(&text);
   for (int pool = 0; pool < 2; pool++) {
-    subject s = {
-      .text = text.text,
-      .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+    subject s = subject_of(text.text, pool);
     neap_forecast f = {0};
     double work;
     take_least(&s, &f);
@@ -781,9 +786,7 @@ TEST(plans_of_other_options_are_refused) {
   neap_buffer text = {0};
   deep_text(&text);
   for (int pool = 0; pool < 2; pool++) {
-    subject s = {
-      .text = text.text,
-      .options = {.plan = {.policy = pool ? NEAP_POLICY_POOL : NEAP_POLICY_OFFSET}, .n_thread = 1}};
+    subject s = subject_of(text.text, pool);
     neap_compile_options plain = s.options, strict;
     neap_forecast f = {0};
     take_least(&s, &f);

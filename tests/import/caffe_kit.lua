@@ -1,4 +1,5 @@
 --- Caffe's files written by tests: texts, and weights field by field of the schema.
+local assert = require "luassert"
 local neap = require "neap"
 local onnx_kit = require "import.onnx_kit"
 local field, message = onnx_kit.field, onnx_kit.message
@@ -30,6 +31,19 @@ function M.weights(layers, old)
     fields[#fields + 1] = { old and 2 or 100, message(own) }
   end
   return message(fields)
+end
+
+--- One image of one channel, of rows of numbers.
+function M.plane(rows) return neap.tensor { { rows } } end
+
+--- Numbers in nested tables, each within 1e-5.
+function M.near(want, got)
+  if type(want) == "number" then
+    assert.is_true(math.abs(want - got) < 1e-5, ("%g, expected %g"):format(got, want))
+    return
+  end
+  assert.equal(#want, #got)
+  for i, item in ipairs(want) do M.near(item, got[i]) end
 end
 
 --- An Input layer.

@@ -1,20 +1,9 @@
 -- Layers of Caffe's on numbers whose results are worked out by hand from Caffe's definitions.
 local neap = require "neap"
 local kit = require "import.caffe_kit"
-local layer = kit.layer
+local layer, plane, near = kit.layer, kit.plane, kit.near
 
 local function t(numbers) return neap.tensor(numbers) end
-local function plane(rows) return t { { rows } } end
-
---- Numbers in nested tables, each within 1e-5.
-local function near(want, got)
-  if type(want) == "number" then
-    assert.is_true(math.abs(want - got) < 1e-5, ("%g, expected %g"):format(got, want))
-    return
-  end
-  assert.equal(#want, #got)
-  for i, item in ipairs(want) do near(item, got[i]) end
-end
 
 describe("Caffe's pooling", function()
   it("rounds up, and divides by places within the pads", function()
