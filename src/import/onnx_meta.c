@@ -4,7 +4,6 @@
  */
 #include "import/onnx_int.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* The pair of a message; its texts lie in the message. */
@@ -60,7 +59,8 @@ neap_status neap_onnx_take_meta(neap_onnx_file *file, const ProtobufCMessage *fr
                                 neap_error *error) {
   const ProtobufCFieldDescriptor *known =
     protobuf_c_message_descriptor_get_field(from->descriptor, tag);
-  assert(known == NULL || known->descriptor == &onnx__string_string_entry_proto__descriptor);
+  NEAP_ASSERT(known == NULL || known->descriptor == &onnx__string_string_entry_proto__descriptor,
+              "field %u of %s is a list of pairs", tag, from->descriptor->name);
   size_t n = 0, k = 0;
   const char *bytes = (const char *)from;
   if (known != NULL)

@@ -108,7 +108,7 @@ typedef struct neap_merged {
 NEAP_API neap_status neap_db_merge(neap_db *db, const char *path, neap_merged *out,
                                    neap_error *error);
 
-/* What this machine reached at most with so many threads, in place of what was known of it. `what`:
+/* What this machine reached with so many threads; the largest that was ever noted stays. `what`:
  * "f32", "f64", "bf16" or "i8", operations a second, or "memory", bytes a second. ARGUMENT, DB
  * errors. */
 NEAP_API neap_status neap_db_note_peak(neap_db *db, const char *what, int n_thread,
